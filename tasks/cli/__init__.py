@@ -1,1 +1,1 @@
-"""The mu-grpo command: what a run will do, what it made, and how runs compare."""
+"""The ``mu-grpo`` command, which plans, starts, inspects and compares runs."""

@@ -1,4 +1,4 @@
-"""Every preset as one line: its advantage, the coefficient of its gradient, what that is divided by, and the rest."""
+"""Table of presets, each described by its advantage, the coefficient of its gradient, its divisor, and other rules."""
 
 from rich.table import Table
 
@@ -17,11 +17,11 @@ _STATISTICS = {"token_ratio": "r", "token_prob": "pi"}
 
 
 def algorithms_table() -> Table:
-    """Return presets and modifiers with their lines and sources."""
+    """Return a table of presets and modifiers with their formulas and sources."""
     table = folding_table("name", *describe(ObjectiveSettings()), "source", "chosen here")
     for name, preset in PRESETS.items():
-        described = describe(ObjectiveSettings.parse(preset.row))
-        table.add_row(name, *described.values(), preset.source, preset.chosen or _NOTHING)
+        formulas = describe(ObjectiveSettings.parse(preset.row))
+        table.add_row(name, *formulas.values(), preset.source, preset.chosen or _NOTHING)
     for name, modifier in MODIFIERS.items():
         if modifier.row:
             factor = _corrections(ObjectiveSettings.parse(modifier.row))[0]
@@ -30,23 +30,23 @@ def algorithms_table() -> Table:
 
 
 def describe(objective: ObjectiveSettings) -> dict[str, str]:
-    """Describe an objective by the formulas of its advantage, coefficient and divisor, and a text on the rest."""
+    """Describe an objective by its advantage, coefficient and divisor as formulas, and its other rules as a text."""
     factors = [*_gate(objective), *_veto(objective.veto), *_weight(objective), *_corrections(objective), "A"]
-    besides = [*_bounds(objective.gate), *_penalty(objective.regulariser), *_data(objective)]
+    rules = [*_bounds(objective.gate), *_penalty(objective.regulariser), *_data(objective)]
     return {
         "advantage": _advantage(objective.advantage),
         "coefficient": " * ".join(factors),
         "divided by": _DIVISORS[objective.aggregation]
         + (", of kept tokens" if objective.denominator == "kept" else ""),
-        "besides": "; ".join(besides) or _NOTHING,
+        "besides": "; ".join(rules) or _NOTHING,
     }
 
 
 def _advantage(settings: kinds.AdvantageSettings) -> str:
     baseline = {"mean": "R - mean", "logavgexp": f"R - logavgexp({settings.temperature:g})", "none": "R"}
     offset = f" {'-' if settings.baseline_offset > 0 else '+'} {abs(settings.baseline_offset):g}"
-    above = baseline[settings.baseline] + (offset if settings.baseline_offset else "")
-    return above if settings.scale == "none" else f"({above}) / {settings.scale}"
+    numerator = baseline[settings.baseline] + (offset if settings.baseline_offset else "")
+    return numerator if settings.scale == "none" else f"({numerator}) / {settings.scale}"
 
 
 def _ratio(objective: ObjectiveSettings) -> str:
@@ -75,13 +75,13 @@ def _gate(objective: ObjectiveSettings) -> list[str]:
 
 def _bounds(gate: kinds.GateSettings) -> list[str]:
     match gate:
-        case kinds.SecondMomentGate(second_moment=found):
-            tokens = "harmful tokens" if found.harmful_only else "all tokens"
-            return [f"low and high by the second moment of log r, {found.threshold:g} over {tokens}, {found.form}"]
-        case kinds.BalanceGate(balance=most):
-            ends = f"[{gate.low:g}, {gate.high:g}] to [{most.low_max:g}, {most.high_max:g}]"
-            reached = f"until positives weigh {most.target:g} times negatives, by {most.statistic}"
-            return [f"low and high from {ends} {reached}"]
+        case kinds.SecondMomentGate(second_moment=moment):
+            tokens = "harmful tokens" if moment.harmful_only else "all tokens"
+            return [f"low and high by the second moment of log r, {moment.threshold:g} over {tokens}, {moment.form}"]
+        case kinds.BalanceGate(balance=balance):
+            ends = f"[{gate.low:g}, {gate.high:g}] to [{balance.low_max:g}, {balance.high_max:g}]"
+            target = f"until positives weigh {balance.target:g} times negatives, by {balance.statistic}"
+            return [f"low and high from {ends} {target}"]
     return []
 
 
@@ -124,17 +124,17 @@ def _veto(settings: kinds.VetoSettings) -> list[str]:
     if not isinstance(settings, kinds.SuffixVeto | kinds.ResponseVeto):
         return []
     statistic = _STATISTICS.get(settings.statistic, f"{settings.statistic}(r)")
-    beyond = {
+    trigger = {
         "below": f"{statistic} < {settings.kappa:.4g}",
         "above": f"{statistic} > {settings.kappa:.4g}",
         "both": f"{statistic} outside {settings.kappa:.4g} to {1 / settings.kappa:.4g}",
     }[settings.direction]
-    given = [settings.scope, beyond]
-    given += [f"trigger_count={settings.trigger_count}"] if settings.trigger_count > 1 else []
-    given += [f"window={settings.window}"] if isinstance(settings, kinds.SuffixVeto) and settings.window else []
-    given += ["any A"] if settings.advantage_sign == "all" else []
-    given += [settings.recompute] if settings.recompute != "every_update" else []
-    return [f"veto({', '.join(given)})"]
+    rules = [settings.scope, trigger]
+    rules += [f"trigger_count={settings.trigger_count}"] if settings.trigger_count > 1 else []
+    rules += [f"window={settings.window}"] if isinstance(settings, kinds.SuffixVeto) and settings.window else []
+    rules += ["any A"] if settings.advantage_sign == "all" else []
+    rules += [settings.recompute] if settings.recompute != "every_update" else []
+    return [f"veto({', '.join(rules)})"]
 
 
 def _penalty(settings: kinds.RegulariserSettings) -> list[str]:
@@ -147,7 +147,7 @@ def _penalty(settings: kinds.RegulariserSettings) -> list[str]:
 
 
 def _data(objective: ObjectiveSettings) -> list[str]:
-    """Return what happens to responses before advantages are computed, and how updates use them."""
+    """Return the rules by which responses are selected and updates are scheduled."""
     data, schedule = objective.data, objective.schedule
     rules = {
         "zero-variance groups out": data.zero_variance == "drop",
@@ -157,4 +157,4 @@ def _data(objective: ObjectiveSettings) -> list[str]:
         f"{schedule.updates_per_batch} updates per batch": schedule.updates_per_batch > 1,
         f"proximal every {schedule.batches_per_proximal} batches": schedule.batches_per_proximal > 1,
     }
-    return [rule for rule, holds in rules.items() if holds]
+    return [rule for rule, applies in rules.items() if applies]

@@ -1,4 +1,4 @@
-"""Known data sets, each as a row."""
+"""Tables of known benchmarks and training sets."""
 
 from rich.table import Table
 
@@ -10,7 +10,7 @@ _GOLD = {"plain": "", "hashes": ", after ####", "boxed": ", in its box", "liveco
 
 
 def benchmarks_table() -> Table:
-    """Return the table of known benchmarks, with what the paper states and what was chosen here."""
+    """Return a table of known benchmarks, with the statements of the paper and the choices made here."""
     table = folding_table("name", "source", "commit", "fields", "problems", "samples", "the paper", "chosen here")
     for name, benchmark in BENCHMARKS.items():
         settings = BenchmarkSettings.parse({"name": name})
@@ -27,10 +27,11 @@ def benchmarks_table() -> Table:
 
 
 def training_sets_table() -> Table:
-    """Return the table of known training sets."""
+    """Return a table of known training sets."""
     table = folding_table("name", "source", "commit", "fields", "rows", "about")
-    for name, one in TRAINING_SETS.items():
-        table.add_row(name, *_source(SourceSettings.parse(one.source)), str(one.rows or _NOTHING), one.about)
+    for name, training_set in TRAINING_SETS.items():
+        source = _source(SourceSettings.parse(training_set.source))
+        table.add_row(name, *source, str(training_set.rows or _NOTHING), training_set.about)
     return table
 
 

@@ -1,4 +1,4 @@
-"""The commands of experiments: one runs a part of the laboratory, one compares the runs of a reproduction."""
+"""Commands of experiments: run a part of the laboratory, and compare the runs of a reproduction."""
 
 import os
 import shutil
@@ -20,13 +20,13 @@ def laboratory(
         Part,
         typer.Argument(help="a: the clipping dilemma; b: where the harm is; c: threshold and stages; d: all presets."),
     ],
-    quick: Annotated[bool, typer.Option(help="Everything in miniature, on one seed; proves nothing.")] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings; configs/laboratory.yaml without it.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; one per core without it.")] = None,
+    quick: Annotated[bool, typer.Option(help="Run a miniature on one seed, which proves nothing.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Settings file; default: configs/laboratory.yaml.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of parallel runs; default: one per core.")] = None,
     overrides: Annotated[str, typer.Option(help="Single fields to override in every run.")] = "",
-    docs: Annotated[Path | None, typer.Option(help="A page whose table and figure of this part are renewed.")] = None,
+    docs: Annotated[Path | None, typer.Option(help="Page whose table and figure of this part to update.")] = None,
 ) -> None:
-    """Runs a part of the laboratory for staleness: short training runs on the tiny policy, compared and tested."""
+    """Run a part of the laboratory for staleness: short training runs of the tiny policy, with statistical tests."""
     from tasks.experiments.spread import Plan, run_part
     from tasks.store import Store
 
@@ -40,7 +40,7 @@ def laboratory(
 
 
 def _renew_part(store: "Store", part: str, page: Path) -> None:
-    """Renew what stands between a part's marks in a page, and the figure beside the page."""
+    """Replace the text between the marks of a part in a page, and the figure in the page's folder."""
     from tasks.experiments.laboratory import FIGURE, find_parts
     from tasks.experiments.result import laboratory_markdown
 
@@ -50,33 +50,33 @@ def _renew_part(store: "Store", part: str, page: Path) -> None:
     figure = page.with_suffix("") / f"{part}.svg"
     figure.parent.mkdir(exist_ok=True)
     shutil.copyfile(Path(result.folder) / FIGURE, figure)
-    made = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
-    replace_between_marks(page, f"part {part}", made)
+    text = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
+    replace_between_marks(page, f"part {part}", text)
 
 
 def log_folder(store: str) -> Path:
-    """Return the folder of the runs' output: beside the artifacts, or beside the local copy of those on S3."""
+    """Return the folder for the output of runs, in the store or, if the store is on S3, in its local copy."""
     from tasks.store import Store
 
     return (Store.open(store).root if store.startswith("s3://") else Path(store).expanduser()) / "logs"
 
 
 def reproduction(
-    config: Annotated[Path, typer.Option(help="A file with an experiment, such as configs/reproduce-tiny.yaml.")],
+    config: Annotated[Path, typer.Option(help="File with an experiment, such as configs/reproduce-tiny.yaml.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Single fields to override in every run, as they were when it started.")
+        list[str] | None, typer.Argument(help="Single fields to override in every run, as when the runs were started.")
     ] = None,
-    store: Annotated[str | None, typer.Option(help="Where the runs are; the file's without it.")] = None,
+    store: Annotated[str | None, typer.Option(help="Store of the runs; default: the store in the file.")] = None,
     page: Annotated[
         Path | None,
-        typer.Option(help="A folder for the HTML page about the runs that are there, and its figures."),
+        typer.Option(help="Folder for an HTML page about the finished runs, and its figures."),
     ] = None,
     docs: Annotated[
         Path | None,
-        typer.Option(help="A Markdown page; between its marks stand tables and figures then."),
+        typer.Option(help="Markdown page whose tables and figures between the marks to update."),
     ] = None,
 ) -> None:
-    """Compares the runs of a reproduction that are finished, and names those that are missing."""
+    """Compare the finished runs of a reproduction, and name the missing ones."""
     from tasks.experiments.compare import compare_finished, load_runs
     from tasks.experiments.figures import make_figures
     from tasks.experiments.laboratory import find_parts
@@ -86,26 +86,26 @@ def reproduction(
     from tasks.settings.experiment import read_experiment
     from tasks.store import Store
 
-    experiment, written = read_experiment(config)
-    opened = Store.open(store or written, create=False)
+    experiment, default_store = read_experiment(config)
+    opened = Store.open(store or default_store, create=False)
     planned = experiment.runs(opened.ref.uri, " ".join(overrides or []))
-    found = find_reports(opened, planned)
-    runs = load_runs(opened, found)
+    reports = find_reports(opened, planned)
+    runs = load_runs(opened, reports)
     result = compare_finished(opened, experiment, planned, runs)
     print(result)
     parts = list(find_parts(opened).values()) if page or docs else []
     if page is not None:
         with explain_write_errors(page, "--page"):
             page.mkdir(parents=True, exist_ok=True)
-            write_page(page, result, runs, parts, {one.name: str(ref) for one, ref in found.items()})
+            write_page(page, result, runs, parts, {run.name: str(ref) for run, ref in reports.items()})
         print(f"wrote {page}/report.html")
     if docs is not None:
         folder = docs.with_suffix("")
-        shown = [markdown(result)]
+        blocks = [markdown(result)]
         with explain_write_errors(folder, "--docs"):
             folder.mkdir(exist_ok=True)
-            for name, one in make_figures(result, runs, parts).items():
-                (folder / f"{name}.svg").write_text(one.svg, encoding="utf-8")
-                shown.append(f"![{one.title}]({folder.name}/{name}.svg)")
-        replace_between_marks(docs, "tables", "\n\n".join(shown) + "\n")
+            for name, figure in make_figures(result, runs, parts).items():
+                (folder / f"{name}.svg").write_text(figure.svg, encoding="utf-8")
+                blocks.append(f"![{figure.title}]({folder.name}/{name}.svg)")
+        replace_between_marks(docs, "tables", "\n\n".join(blocks) + "\n")
         print(f"wrote {docs}")

@@ -1,4 +1,4 @@
-"""The command inspect: shows responses of a stage."""
+"""Tables of the command ``inspect``, which shows the responses of a stage."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -30,38 +30,40 @@ _NONE = "-"
 
 @dataclass(frozen=True)
 class Chosen:
-    """The choice of the responses that are shown."""
+    """Selection of the responses to show."""
 
     prompt: str | None = None
-    """Only the group of this prompt_id."""
+    """Show only the group of this prompt_id."""
     outcome: str | None = None
-    """Only responses with this outcome."""
+    """Show only responses with this outcome."""
     groups: int = 3
+    """Largest number of groups."""
     every: bool = False
-    """All responses of a group instead of the best and the worst one."""
+    """Show all responses of a group, and not only the best and the worst one."""
 
 
 def inspect_run(store: Store, report: str, stage: int, chosen: Chosen) -> Group:
-    """Return tables of some groups of a stage of the run with a report, named as ``report/digest``.
+    """Return tables of groups of a stage, for the run whose report is named as ``report/digest``.
 
     Raises:
-        DataError: there is no such report, stage, prompt or outcome.
+        DataError: the report, stage, prompt or outcome does not exist.
     """
-    found = find_artifact(store, report)
-    if found.kind != "report":
-        raise DataError(f"{found}: names no run; allowed: an artifact of kind report.")
-    return _groups(store, _responses_of_run(store, store.manifest(found), stage), chosen)
+    ref = find_artifact(store, report)
+    if ref.kind != "report":
+        raise DataError(f"{ref}: is not a run; allowed: an artifact of kind report.")
+    return _groups(store, _responses_of_run(store, store.manifest(ref), stage), chosen)
 
 
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
-    """Return tables of some groups of a stage of the latest run, finished or not: responses, the best first.
+    """Return tables of groups of a stage, for the latest run, finished or not.
 
-    Stages count from 1.
+    The best responses of a group come first. Stages count from 1.
 
     Raises:
-        DataError: there is no such run, stage, prompt or outcome.
+        DataError: the run, stage, prompt or outcome does not exist.
     """
-    stages = ((run.latest, found) for run in find_unfinished(store, seed, algorithm) if (found := run.stage(stage)))
+    unfinished = find_unfinished(store, seed, algorithm)
+    stages = ((run.latest, responses) for run in unfinished if (responses := run.stage(stage)))
     latest, responses = next(stages, (0.0, None))
     try:
         report = find_reports(store, seed, algorithm)[0]
@@ -79,21 +81,21 @@ def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
     policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
     if policy is None:
         raise DataError(f"stage {stage}: not in the run with {len(evaluated) - 1} stages.")
-    own = report.settings.get("optimize")
-    if own and stage > report.known_facts.get("trained_from", 0):
-        # Another run may have made the same policy with other settings.
-        policy = policy.model_copy(update={"settings": own})
+    optimize = report.settings.get("optimize")
+    if optimize and stage > report.known_facts.get("trained_from", 0):
+        # Another run with other settings may have made the same policy.
+        policy = policy.model_copy(update={"settings": optimize})
     return Responses.of_policy(f"stage {stage}", policy)
 
 
 def _read_rows(store: Store, responses: Responses) -> list[dict[str, Any]]:
-    """Return responses with verdicts and advantages; what is not known is None."""
+    """Return responses with their verdicts and advantages; unknown values are None."""
     settings = _stored_settings(responses.policy) if responses.policy else None
     rollouts = pa.concat_tables(
         [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(responses.rollouts)]
     )
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
-    found: list[float | None] = [None] * rollouts.num_rows
+    advantages: list[float | None] = [None] * rollouts.num_rows
     if responses.verdicts is not None:
         verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
         if rollouts.select(_ROW).to_pylist() != verdicts.select(_ROW).to_pylist():
@@ -103,22 +105,22 @@ def _read_rows(store: Store, responses: Responses) -> list[dict[str, Any]]:
             )
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if responses.policy and settings:
-            found = _advantages(store, responses, responses.policy, settings, rollouts, verdicts)
-    # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
+            advantages = _advantages(store, responses, responses.policy, settings, rollouts, verdicts)
+    # Token ids and log-probabilities stay in Arrow: only those of shown responses are converted to Python.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
     return [
         {**row, **dict(zip(columns, lists, strict=True)), **verdict, "advantage": advantage}
         for row, verdict, advantage, *lists in zip(
-            rollouts.select(_TEXTS).to_pylist(), judged, found, *columns.values(), strict=True
+            rollouts.select(_TEXTS).to_pylist(), judged, advantages, *columns.values(), strict=True
         )
     ]
 
 
 def _stored_settings(policy: Manifest) -> OptimizeSettings | None:
-    """Return the settings of the updates that made a policy; None when this code does not know them."""
-    own = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
+    """Return the settings that a policy was trained with; None if this version of the code cannot parse them."""
+    values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
     try:
-        return OptimizeSettings.parse(own)
+        return OptimizeSettings.parse(values)
     except SettingsError:
         return None
 
@@ -131,24 +133,24 @@ def _advantages(
     rollouts: pa.Table,
     verdicts: pa.Table,
 ) -> list[float | None]:
-    """Return the advantages from which a policy learned; None for a response that took no part in the updates.
+    """Return the advantages that a policy was trained with; None for responses that the updates left out.
 
-    The trainer may leave out more: responses whose log-probabilities by the trainer are not finite.
+    The trainer also leaves out responses for which its own log-probabilities are not finite; they are not None here.
     """
     from tasks.train.advantages import select  # torch takes seconds to load.
     from tasks.train.batches import collect
     from tasks.train.scoring import finite_responses
 
-    found: list[float | None] = []
+    advantages: list[float | None] = []
     start, updates = 0, store.manifest(policy.parents["policy"][0]).known_facts["updates"]
     sampling = store.manifest(responses.rollouts[0]).settings
-    # An alternating stage has a policy for every refresh, named "digest+updates", and each learns by itself.
+    # A stage that alternates has a policy per refresh, named "digest+updates"; advantages are computed per refresh.
     for sampler, rows in groupby(rollouts["policy"].to_pylist()):
         count = sum(1 for _ in rows)
-        part = rollouts.slice(start, count)
+        sampled = rollouts.slice(start, count)
         judged = verdicts.slice(start, count)
         start += count
-        batch = collect([part], [judged], sampling["responses_per_prompt"])
+        batch = collect([sampled], [judged], sampling["responses_per_prompt"])
         before = int(sampler.partition("+")[2] or updates)
         selection = select(
             batch,
@@ -158,40 +160,40 @@ def _advantages(
             (policy.seed, policy.facts["stage"] - 1, before),
         )
         pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
-        found += [advantage if takes_part else None for advantage, takes_part in pairs]
-    return found
+        advantages += [advantage if takes_part else None for advantage, takes_part in pairs]
+    return advantages
 
 
 def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
     rows = _read_rows(store, responses)
-    whole: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    all_groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        whole[row["prompt_id"]].append(row)
+        all_groups[row["prompt_id"]].append(row)
         if chosen.prompt in (None, row["prompt_id"]) and chosen.outcome in (None, row["outcome"]):
             groups[row["prompt_id"]].append(row)
     if not groups:
         conditions = (("prompt", chosen.prompt), ("outcome", chosen.outcome))
         wanted = " and ".join(f"{name} {value!r}" for name, value in conditions if value is not None)
         outcomes = ", ".join(sorted({row["outcome"] or "none" for row in rows}))
-        here = f"prompts here: {first_names(list(whole), 3)}; outcomes here: {outcomes}"
-        raise DataError(f"{responses.title}: no response with {wanted}; {here}.")
-    # Groups with both better and worse responses are those that are learned from.
+        present = f"prompts here: {first_names(list(all_groups), 3)}; outcomes here: {outcomes}"
+        raise DataError(f"{responses.title}: no response with {wanted}; {present}.")
+    # The policy learns from groups whose rewards differ, so they come first.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
-    shown = "" if chosen.every else ". Of each group the best and the worst one; --all shows every one"
+    hint = "" if chosen.every else "; of each group only the best and the worst are shown, --all shows every response"
     return Group(
-        *(_table(groups[name], whole[name], chosen.every) for name in order[: chosen.groups]),
+        *(_table(groups[name], all_groups[name], chosen.every) for name in order[: chosen.groups]),
         f"{len(groups)} groups, {len(rows)} responses in {responses.title}; "
-        f"{_describe_learner(responses.policy)}{shown}",
+        f"{_describe_learner(responses.policy)}{hint}",
     )
 
 
 def _describe_learner(policy: Manifest | None) -> str:
     if policy is None:
-        return "no policy has learned from them"
+        return "no policy has been trained on them"
     if _stored_settings(policy) is None:
-        return f"advantages unknown: the settings of {policy.ref} are not those of this code"
-    return f"advantages as {policy.ref} ({policy.settings['preset']}) learned from them"
+        return f"advantages unknown: this version of the code cannot read the settings of {policy.ref}"
+    return f"advantages as in the training of {policy.ref} ({policy.settings['preset']})"
 
 
 def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Table:

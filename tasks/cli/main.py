@@ -1,4 +1,7 @@
-"""The ``mu-grpo`` command. It never imports torch or flytekit, and the rest when needed: it answers at once."""
+"""The ``mu-grpo`` command.
+
+It starts fast: it never imports torch or flytekit, and imports other modules only in the functions that need them.
+"""
 
 import shlex
 import sys
@@ -24,16 +27,14 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(laboratory)
 app.command()(reproduction)
 
-Config = Annotated[Path, typer.Option("--config", help="A settings file such as configs/tiny-cpu.yaml.")]
-StoreFolder = Annotated[
-    str, typer.Option("--store", help="The folder, or the s3://bucket/prefix, that a run wrote to.")
-]
+Config = Annotated[Path, typer.Option("--config", help="Settings file, such as configs/tiny-cpu.yaml.")]
+StoreFolder = Annotated[str, typer.Option("--store", help="Store of the run: a folder or s3://bucket/prefix.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Single fields to override, as in optimize.preset=relaxed seed=1.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of the run; the latest run without it.")]
-Algorithm = Annotated[str | None, typer.Option(help="Algorithm of the run, such as mu_grpo; any without it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the run; default: any, of which the latest run is used.")]
+Algorithm = Annotated[str | None, typer.Option(help="Algorithm of the run, such as mu_grpo; default: any.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and no tables.")]
 ARTIFACT = "kind/digest, as in policy/0123abcd, or latest for the last policy of the latest run"
 _PIPED_WIDTH, _WIDE = 200, 220
 
@@ -47,22 +48,21 @@ def main() -> None:
 def plan(
     config: Config,
     overrides: Overrides = None,
-    stages: Annotated[int, typer.Option(min=1, help="Stages of the workflow; mu_grpo has 4.")] = 4,
+    stages: Annotated[int, typer.Option(min=1, help="Number of stages of the workflow; mu_grpo has 4.")] = 4,
     gpus: Annotated[
-        int | None, typer.Option(min=0, help="Time, storage and price on so many GPUs; 0: in one process here.")
+        int | None, typer.Option(min=0, help="Estimate time, storage and price on this many GPUs; 0: on this machine.")
     ] = None,
     accelerator: Annotated[
-        str | None, typer.Option(help="Kind of GPU, such as nvidia-h200; the deployment's, or the first of the prices.")
+        str | None,
+        typer.Option(help="Kind of GPU, such as nvidia-h200; default: as in the deployment, or the first in --prices."),
     ] = None,
-    prices: Annotated[Path | None, typer.Option(help="Prices and assumptions; configs/prices.yaml without it.")] = None,
-    measured: Annotated[
-        str | None, typer.Option(help="A store; the rates of its latest run take the place of assumed ones.")
-    ] = None,
-    plain: Annotated[bool, typer.Option("--json", help="Print the part of --gpus alone, as JSON.")] = False,
+    prices: Annotated[Path | None, typer.Option(help="Prices and assumptions; default: configs/prices.yaml.")] = None,
+    measured: Annotated[str | None, typer.Option(help="Store; rates of its latest run replace assumed rates.")] = None,
+    plain: Annotated[bool, typer.Option("--json", help="Print only the estimates of --gpus, as JSON.")] = False,
 ) -> None:
-    """The plan of a run: stages, prompts, responses, updates, shards, memory, and every number that follows.
+    """Show the plan of a run before it starts: stages, prompts, responses, updates, shards, memory, and more.
 
-    A file with an experiment gives the plan of all its runs together.
+    For a file with an experiment, show the plan of all its runs together.
     """
     from tasks.cli.plan import print_plan
     from tasks.cluster.plan import PRICES, plan_cluster
@@ -71,9 +71,9 @@ def plan(
     if gpus is not None:
         planner = partial(plan_cluster, gpus=gpus, accelerator=accelerator, prices=prices or PRICES, store=measured)
     else:
-        given = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": plain or None}
-        if named := [name for name, value in given.items() if value is not None]:
-            raise SettingsError(f"{named[0]}: belongs to --gpus, which is not given. Add it, or leave both out.")
+        options = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": plain or None}
+        if given := [name for name, value in options.items() if value is not None]:
+            raise SettingsError(f"{given[0]}: needs --gpus, which is not given. Add --gpus, or remove {given[0]}.")
     print_plan(_console(), config, " ".join(overrides or []), stages, planner, plain)
 
 
@@ -83,32 +83,33 @@ def preflight(
     overrides: Overrides = None,
     deployment: Annotated[
         Path | None,
-        typer.Option(help="A file of configs/deployments; the one that MU_GRPO_DEPLOYMENT names without it."),
+        typer.Option(help="File of configs/deployments; default: the file in MU_GRPO_DEPLOYMENT."),
     ] = None,
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(
-            help="Kubeconfig of the cluster; that of KUBECONFIG, a pod's service account or ~/.kube/config without it."
-        ),
+        typer.Option(help="Kubeconfig; default: KUBECONFIG, the service account of a pod, or ~/.kube/config."),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; its current one without it.")] = None,
-    project: Annotated[str, typer.Option(help="Flyte's project.")] = "mu-grpo",
-    domain: Annotated[str, typer.Option(help="Flyte's domain; the namespace is PROJECT-DOMAIN.")] = "development",
-    flyte: Annotated[str | None, typer.Option(help="The address of Flyte's console; not asked without it.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for which an answer is waited.")] = 10,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: the current one.")] = None,
+    project: Annotated[str, typer.Option(help="Project of Flyte.")] = "mu-grpo",
+    domain: Annotated[str, typer.Option(help="Domain of Flyte; the namespace is PROJECT-DOMAIN.")] = "development",
+    flyte: Annotated[str | None, typer.Option(help="URL of Flyte's console; default: Flyte is not checked.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 10,
     plain: Json = False,
 ) -> None:
-    """Asks a cluster whether a run can start, and names what stops it; changes nothing there. 1 when something does."""
+    """Check whether a run can start on a cluster, and name what prevents it. Changes nothing.
+
+    The exit status is 1 if something prevents a run.
+    """
     from tasks.cli.preflight import failed, preflight_json, preflight_table
     from tasks.cluster.preflight import Target
     from tasks.cluster.preflight import preflight as ask
     from tasks.settings.deployment import DeploymentSettings
 
     settings = RunSettings.read(config, " ".join(overrides or []))
-    chosen = DeploymentSettings.read(deployment, "--deployment") if deployment else DeploymentSettings.current()
+    pods = DeploymentSettings.read(deployment, "--deployment") if deployment else DeploymentSettings.current()
     target = Target(project, domain, kubeconfig, context, flyte, timeout)
     with Console(stderr=True).status("asking the cluster"):
-        findings = ask(settings, chosen, target)
+        findings = ask(settings, pods, target)
     if plain:
         print(preflight_json(findings, target))
     else:
@@ -119,40 +120,39 @@ def preflight(
 
 @app.command()
 def start(
-    plan: Annotated[str, typer.Argument(help="A launch plan that is registered, such as smoke.")],
-    given: Annotated[
+    plan: Annotated[str, typer.Argument(help="Name of a registered launch plan, such as smoke.")],
+    inputs: Annotated[
         list[str] | None,
-        typer.Option("--set", help="An input of the plan that is not fixed, as in seed=1; once for each."),
+        typer.Option("--set", help="Input of the plan that is not fixed, as in seed=1; may be repeated."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Follow it to its end: a line for what changes, then its result.")
+        bool, typer.Option("--wait", help="Follow the execution to its end: print every change, then the result.")
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(
-            help="Config as pyflyte takes it; the file that FLYTECTL_CONFIG names, or ~/.flyte/config.yaml, without it."
-        ),
+        typer.Option(help="Config file of pyflyte; default: the file in FLYTECTL_CONFIG, or ~/.flyte/config.yaml."),
     ] = None,
-    project: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_PROJECT", help="Flyte's project.")] = "mu-grpo",
-    domain: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_DOMAIN", help="Flyte's domain.")] = "development",
-    version: Annotated[
-        str | None, typer.Option(help="Version of the plan; the one registered last without it.")
-    ] = None,
+    project: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_PROJECT", help="Project of Flyte.")] = "mu-grpo",
+    domain: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_DOMAIN", help="Domain of Flyte.")] = "development",
+    version: Annotated[str | None, typer.Option(help="Version of the plan; default: the latest.")] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the execution; Flyte makes one up without it. One that is there is followed."),
+        typer.Option(help="Name of the execution; default: chosen by Flyte. An existing execution is followed."),
     ] = None,
 ) -> None:
-    """Starts a launch plan on a cluster's Flyte and prints the link of its page. 1 when it fails, with --wait."""
+    """Start a launch plan on the Flyte of a cluster, and print a link to its execution.
+
+    With --wait, the exit status is 1 if the execution fails.
+    """
     from tasks.cli.start import Options
     from tasks.cli.start import start as begin
 
-    begin(plan, given or [], Options(config, project, domain, version, name), wait)
+    begin(plan, inputs or [], Options(config, project, domain, version, name), wait)
 
 
 @app.command()
 def algorithms() -> None:
-    """Every preset of the objective: a row each, a column per component, and where it comes from."""
+    """Show a table of all presets of the objective, with their formulas and sources."""
     from tasks.cli.algorithms import algorithms_table
 
     _print_wide(algorithms_table())
@@ -160,7 +160,7 @@ def algorithms() -> None:
 
 @app.command()
 def data() -> None:
-    """Known benchmarks and training sets: where they are from, what is the paper's about them, and what was chosen."""
+    """Show tables of known benchmarks and training sets: sources, statements of the paper, and choices made here."""
     from tasks.cli.data import benchmarks_table, training_sets_table
 
     _print_wide(benchmarks_table(), training_sets_table())
@@ -168,9 +168,9 @@ def data() -> None:
 
 @app.command(name="settings")
 def settings_command(
-    name: Annotated[str, typer.Argument(help="A setting or a section, as in optimize.objective.gate; else all.")] = "",
+    name: Annotated[str, typer.Argument(help="Setting or section, as in optimize.objective.gate; default: all.")] = "",
 ) -> None:
-    """Every setting: its full name, type, default and meaning."""
+    """Show the full name, type, default and meaning of settings."""
     from tasks.cli.settings import settings_table
 
     _console().print(settings_table(name))
@@ -180,35 +180,40 @@ def settings_command(
 def inspect_command(
     store: StoreFolder,
     artifact: Annotated[
-        str | None, typer.Argument(help="A run by its report, as report/0123abcd; else the latest.")
+        str | None, typer.Argument(help="Report of the run, as in report/0123abcd; default: the latest run.")
     ] = None,
-    stage: Annotated[int, typer.Option(min=1, help="Number of the stage; 1 is the first one.")] = 1,
+    stage: Annotated[int, typer.Option(min=1, help="Number of the stage, from 1.")] = 1,
     seed: Seed = None,
     algorithm: Algorithm = None,
-    prompt: Annotated[str | None, typer.Option(help="Show the group of this prompt_id only.")] = None,
-    outcome: Annotated[str | None, typer.Option(help="Show responses with this outcome only, such as wrong.")] = None,
-    groups: Annotated[int, typer.Option(min=1, help="How many groups to show.")] = 3,
-    every: Annotated[bool, typer.Option("--all", help="Every response of a group, not the best and worst.")] = False,
+    prompt: Annotated[str | None, typer.Option(help="Show only the group of this prompt_id.")] = None,
+    outcome: Annotated[str | None, typer.Option(help="Show only responses with this outcome, such as wrong.")] = None,
+    groups: Annotated[int, typer.Option(min=1, help="Largest number of groups to show.")] = 3,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every response of a group, not only the best and the worst.")
+    ] = False,
 ) -> None:
-    """The responses of a stage, of an unfinished run too: outcome, reward, advantage, length, log-probabilities."""
+    """Show responses of a stage with outcome, reward, advantage, length and log-probabilities.
+
+    The run may be unfinished.
+    """
     from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
 
     opened, chosen = _open(store), Chosen(prompt, outcome, groups, every)
     if artifact is not None:
-        shown = inspect_run(opened, artifact, stage, chosen)
+        tables = inspect_run(opened, artifact, stage, chosen)
     else:
-        shown = inspect_stage(opened, stage, seed, algorithm, chosen)
-    _console().print(shown)
+        tables = inspect_stage(opened, stage, seed, algorithm, chosen)
+    _console().print(tables)
 
 
 @app.command()
 def lineage(
     artifact: Annotated[str, typer.Argument(help=f"{ARTIFACT}.")],
     store: StoreFolder,
-    settings: Annotated[bool, typer.Option("--settings", help="Show the artifact's settings in full.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Show all settings of the artifact.")] = False,
     plain: Json = False,
 ) -> None:
-    """The lineage of an artifact: its parents by role, with settings, seeds, commits, times and packages."""
+    """Show the lineage of an artifact: its parents by role, with settings, seeds, commits, times and packages."""
     from tasks.cli.store import lineage_json, lineage_tables
 
     if plain:
@@ -221,10 +226,13 @@ def lineage(
 def check(
     store: StoreFolder,
     artifact: Annotated[
-        str | None, typer.Argument(help=f"{ARTIFACT}, or run for the latest run; everything without it.")
+        str | None, typer.Argument(help=f"{ARTIFACT}, or run for the latest run; default: all artifacts.")
     ] = None,
 ) -> None:
-    """Verifies the digest of every file of artifacts and of all that they descend from; 1 when something is wrong."""
+    """Check the digests of all files of artifacts and of their lineage.
+
+    The exit status is 1 if a file is damaged or missing.
+    """
     from tasks.cli.store import check_tables
     from tasks.stored.check import check_store
 
@@ -238,14 +246,14 @@ def check(
 @app.command()
 def gc(
     store: StoreFolder,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete what is listed.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete everything that is listed.")] = False,
     older_than: Annotated[
         float,
-        typer.Option(min=0, help="Hours; what is younger stays, and so does everything while a step is at work."),
+        typer.Option(min=0, help="Hours; younger items are kept. While a step is running, all items are kept."),
     ] = 24,
-    names: Annotated[bool, typer.Option("--names", help="Name everything that is listed.")] = False,
+    names: Annotated[bool, typer.Option("--names", help="Show the name of every item.")] = False,
 ) -> None:
-    """Lists what no finished run refers to: artifacts, unfinished work, and what dead processes left."""
+    """List what no finished run refers to: artifacts, unfinished work, and files of dead processes."""
     from tasks.cli.store import garbage_tables
     from tasks.stored.garbage import delete_garbage, find_garbage
 
@@ -266,10 +274,10 @@ def report(
     algorithm: Algorithm = None,
     page: Annotated[
         Path | None,
-        typer.Option(help="The file to write, in place of the store; report.html here of a run that is not finished."),
+        typer.Option(help="File to write; default: the store, or ./report.html for an unfinished run."),
     ] = None,
 ) -> None:
-    """The page of a run and its summary: rendered again, or of a run that is not finished, as far as it came."""
+    """Render the page of a run again and print its summary, also for an unfinished run."""
     from tasks.cli.runs import report_of
 
     print(report_of(_open(store), seed, algorithm, page))
@@ -278,15 +286,15 @@ def report(
 @app.command()
 def compare(
     store: StoreFolder,
-    seed: Annotated[int | None, typer.Option(help="Compare the runs of this seed only.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Compare only runs with this seed.")] = None,
 ) -> None:
-    """Runs of a store side by side: settings that differ, accuracy at equal numbers of updates, and times."""
+    """Compare the runs of a store: settings that differ, accuracy after equal numbers of updates, and times."""
     from tasks.cli.runs import all_runs
     from tasks.report.compare import compare as side_by_side
 
     runs = all_runs(_open(store), seed)
     if len(runs) < 2:
-        raise DataError(f"{store}: one finished run here; two or more are needed. Run another one in this store.")
+        raise DataError(f"{store}: only one finished run in this store; two are needed. Start another run in it.")
     print(side_by_side(runs, Console().width if sys.stdout.isatty() else None))
 
 
@@ -297,20 +305,20 @@ def _open(store: str) -> "Store":
 
 
 def _print_wide(*tables: Table) -> None:
-    """Print tables whose many columns would be slivers on a narrow terminal; `less -S` scrolls sideways."""
+    """Print tables with many columns wider than a narrow terminal; ``less -S`` scrolls sideways."""
     console = Console(width=max(Console().width, _WIDE))
     for table in tables:
         console.print(table)
 
 
 def _console() -> Console:
-    """Return a console as wide as the terminal; wider in a pipe, where nothing needs to be wrapped."""
+    """Return a console as wide as the terminal, or wider for a pipe, where lines need no wrapping."""
     console = Console()
     return console if console.is_terminal else Console(width=max(console.width, _PIPED_WIDTH))
 
 
 def run() -> None:
-    """The entry point: errors that a user can fix are printed without a traceback."""
+    """Run the command; errors that a user can fix are printed without a traceback."""
     try:
         app()
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Pages of documentation in which commands renew what they found, between marks."""
+"""Pages of documentation in which commands replace the text between marks."""
 
 import re
 from collections.abc import Iterator
@@ -10,21 +10,25 @@ from tasks.errors import DataError
 
 @contextmanager
 def explain_write_errors(page: Path, option: str) -> Iterator[None]:
-    """Turn an OSError inside the block into a DataError that names the option, the file and the fix."""
+    """Replace an OSError in the block by a DataError that names the option, the file and the fix."""
     try:
         yield
     except OSError as error:
-        raise DataError(f"{option}: {page} cannot be written ({error.strerror}). Name another place.") from error
+        raise DataError(f"{option}: {page} cannot be written ({error.strerror}). Name another file.") from error
 
 
 def write_page(page: Path, text: str, option: str) -> None:
-    """Write a file that an option names, or raise DataError."""
+    """Write a page to the file that an option names.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
     with explain_write_errors(page, option):
         page.write_text(text, encoding="utf-8")
 
 
 def replace_between_marks(page: Path, name: str, text: str) -> None:
-    """Replace what stands between the marks ``<!-- name -->`` and ``<!-- end of name -->``.
+    """Replace the text between the marks ``<!-- name -->`` and ``<!-- end of name -->``.
 
     Raises:
         DataError: the page has no such marks, or cannot be read or written.
@@ -32,9 +36,9 @@ def replace_between_marks(page: Path, name: str, text: str) -> None:
     first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     marks = re.compile(rf"({re.escape(first)}).*?({re.escape(last)})", re.DOTALL)
     try:
-        written = page.read_text(encoding="utf-8")
+        content = page.read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{page}: cannot be read ({error.strerror}). Name a page with the marks.") from error
-    if not marks.search(written):
-        raise DataError(f"{page}: no marks `{first.strip()}` and `{last}`. Write them where the text shall stand.")
-    write_page(page, marks.sub(lambda match: match[1] + text + match[2], written), "the page")
+        raise DataError(f"{page}: cannot be read ({error.strerror}). Name a page that has the marks.") from error
+    if not marks.search(content):
+        raise DataError(f"{page}: no marks `{first.strip()}` and `{last}`. Add them where the text belongs.")
+    write_page(page, marks.sub(lambda match: match[1] + text + match[2], content), "the page")

@@ -1,4 +1,4 @@
-"""Every number that follows from the settings of a run, or of an experiment's runs, before anything runs."""
+"""Tables of the command ``plan``: numbers that follow from the settings of a run or of an experiment."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -24,17 +24,17 @@ from tasks.settings.evaluate import Measure
 from tasks.settings.experiment import ExperimentSettings, PlannedRun, holds_experiment, read_experiment
 
 _SHARED = (
-    "Steps that runs share, such as the base policy and its evaluation, are done once and counted in every run here."
+    "Steps that runs share, such as the base policy and its evaluation, run once but are counted in every run here."
 )
 _COLORS = {"given": "", "assumed": "yellow", "measured": "green"}
 Planner = Callable[[RunSettings, int], ClusterPlan]
-"""Plans a run of some stages on a pool of GPUs."""
+"""Function from the settings of a run and its number of stages to its plan on a pool of GPUs."""
 
 
 def print_plan(
     console: Console, config: Path, overrides: str, stages: int, planner: Planner | None, plain: bool
 ) -> None:
-    """Print the plan of a file with a run or an experiment; ``plain`` is the planner's part alone, as JSON."""
+    """Print the plan of a file with a run or an experiment; ``plain`` prints only the planner's estimates, as JSON."""
     make = _plan_experiment if holds_experiment(config) else _plan_run
     tables, values = make(config, overrides, stages, planner)
     if plain:
@@ -68,7 +68,7 @@ def _plan_experiment(config: Path, overrides: str, stages: int, planner: Planner
 
 
 def _table(title: str, justify: Literal["left", "right"] = "right") -> Table:
-    """Return a table without a heading: names, values, and notes where there are any."""
+    """Return an empty table without a header, with columns for names, values and notes."""
     table = Table(title=title, box=box.SIMPLE_HEAD, show_header=False, title_justify="left", title_style="bold")
     table.add_column(no_wrap=True)
     table.add_column(justify=justify, no_wrap=justify == "right")
@@ -85,8 +85,8 @@ def _schedule(run: RunSettings, stages: int) -> Table:
     )
     longest, mu = run.rollout.max_new_tokens, run.mu
     responses, updates = run.responses_per_stage, run.updates_per_stage
-    policies, measured = stages + 1, run.measures
-    answers = [evaluation_responses(run, one) for one in measured]
+    policies, measures = stages + 1, run.measures
+    answers = [evaluation_responses(run, measure) for measure in measures]
     rows: list[tuple[str, int | str, str]] = [
         ("stages", stages, "a constant of the workflow"),
         ("prompts per stage", prompts, f"{stages * prompts} in all"),
@@ -100,15 +100,15 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         ("mu, updates per rollout", mu, "" if run.updates_per_rollout else "all updates of a stage"),
         ("rollout refreshes", stages * updates // mu, f"{stages * updates} / {mu}"),
         ("staleness", f"0 to {mu - 1}", f"mean {(mu - 1) / 2:g} updates"),
-        ("evaluations", policies * len(measured), f"{policies} policies x {len(measured)} benchmarks"),
+        ("evaluations", policies * len(measures), f"{policies} policies x {len(measures)} benchmarks"),
         *(
-            (f"  {one.benchmark.name}", count, f"responses: {_describe_measure(run, one)}")
-            for one, count in zip(measured, answers, strict=True)
+            (f"  {measure.benchmark.name}", count, f"responses: {_describe_measure(run, measure)}")
+            for measure, count in zip(measures, answers, strict=True)
         ),
         ("evaluation responses", policies * sum(answers), f"{policies} x {sum(answers)}"),
     ]
-    for name, value, how in rows:
-        table.add_row(name, str(value), how)
+    for name, value, note in rows:
+        table.add_row(name, str(value), note)
     return table
 
 
@@ -135,11 +135,11 @@ def _memory(run: RunSettings) -> Table:
     table = _table("memory, estimated")
     shape, engine, processes = shape_of(run.policy), run.rollout.engine, run.optimize.backend.processes
     if shape is None:
-        table.add_row("policy", "unknown", f"the shape of {run.policy.path} is not known here")
+        table.add_row("policy", "unknown", f"the shape of {run.policy.path} is unknown")
         return table
     table.add_row("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters")
-    for part, count in training_memory(run, shape, processes).items():
-        table.add_row(part, size(count), "of training, in each process" if processes > 1 else "of training")
+    for name, count in training_memory(run, shape, processes).items():
+        table.add_row(name, size(count), "of training, in each process" if processes > 1 else "of training")
     rows, longest = engine.batch_size, run.rollout.max_new_tokens
     cache = rows * longest * shape.cache_bytes(engine.dtype)
     table.add_row("KV cache", size(cache), f"{rows} responses x {longest} tokens")
@@ -154,36 +154,41 @@ def _runs(experiment: ExperimentSettings, runs: Sequence[PlannedRun], stages: in
     for run in runs:
         settings = run.settings
         responses, updates = stages * settings.responses_per_stage, stages * settings.updates_per_stage
-        answers = sum(evaluation_responses(settings, one) for one in settings.measures)
+        answers = sum(evaluation_responses(settings, measure) for measure in settings.measures)
         longest = responses * settings.rollout.max_new_tokens
         numbers = (updates, settings.mu, updates // settings.mu, responses, longest, (stages + 1) * answers)
         table.add_row(run.model, run.system, settings.optimize.preset, *(f"{number:,}" for number in numbers))
     if experiment.laboratory:
         parts = " and ".join(experiment.laboratory.parts)
-        table.caption = f"Besides: part {parts} of the laboratory, {experiment.laboratory.updates} updates a study."
+        table.caption = f"Also: part {parts} of the laboratory, {experiment.laboratory.updates} updates per run."
     return table
 
 
 def _costs(runs: Sequence[PlannedRun], plans: Sequence[ClusterPlan], seeds: int) -> Table:
     gpus, currency = plans[0].gpus, plans[0].currency
-    where = f"{pluralize(gpus, 'GPU')} a run" if gpus else "one process"
+    where = f"{pluralize(gpus, 'GPU')} per run" if gpus else "one process"
     headings = ("wall-clock\nof a run", "GPU-hours", f"with {seeds} seeds", currency)
     table = number_table(f"time and price on {where}, estimated", ("model", "system"), headings)
     table.caption = _SHARED
-    # The other prediction of a plan is what the run is compared with.
-    chosen = [plan.grpo if run.settings.alternates else plan.mu_grpo for run, plan in zip(runs, plans, strict=True)]
-    spent = [(one.wall_seconds, sum(one.gpu_seconds.values()) / 3600, sum(one.price.values())) for one in chosen]
-    for run, (wall, hours, price) in zip(runs, spent, strict=True):
+    # A plan predicts both workflows; only one of them is that of the run.
+    predictions = [
+        plan.grpo if run.settings.alternates else plan.mu_grpo for run, plan in zip(runs, plans, strict=True)
+    ]
+    costs = [
+        (prediction.wall_seconds, sum(prediction.gpu_seconds.values()) / 3600, sum(prediction.price.values()))
+        for prediction in predictions
+    ]
+    for run, (wall, hours, price) in zip(runs, costs, strict=True):
         numbers = (f"{hours:,.1f}", f"{seeds * hours:,.1f}", f"{seeds * price:,.2f}")
         table.add_row(run.model, run.system, duration(wall), *numbers)
-    wall, hours, price = (seeds * sum(column) for column in zip(*spent, strict=True))
+    wall, hours, price = (seeds * sum(column) for column in zip(*costs, strict=True))
     table.add_section()
     table.add_row("all", "", f"{duration(wall)} one by one", "", f"{hours:,.1f}", f"{price:,.2f}")
     return table
 
 
 def _cluster(plan: ClusterPlan, alternating: bool) -> list[Table]:
-    """Return tables of pods, of Mu-GRPO beside GRPO, of storage, of prices, and of what all of it rests on."""
+    """Return tables of pods, of Mu-GRPO compared with GRPO, of storage, of prices and of assumptions."""
     if not plan.gpus:
         return [_side_by_side(plan), _storage(plan), _assumptions(plan)]
     pods = _pods("grpo", plan.grpo, plan) if alternating else _pods("mu_grpo", plan.mu_grpo, plan)
@@ -192,9 +197,9 @@ def _cluster(plan: ClusterPlan, alternating: bool) -> list[Table]:
 
 def _compare(title: str, plan: ClusterPlan, cells: Callable[[Prediction], dict[str, str]]) -> Table:
     table = number_table(title, [""], [f"mu_grpo, mu {plan.mu_grpo.mu}", f"grpo, mu {plan.grpo.mu}"])
-    ours, theirs = cells(plan.mu_grpo), cells(plan.grpo)
-    for name, cell in ours.items():
-        table.add_row(name, cell, theirs[name])
+    mu_grpo, grpo = cells(plan.mu_grpo), cells(plan.grpo)
+    for name, cell in mu_grpo.items():
+        table.add_row(name, cell, grpo[name])
     return table
 
 
@@ -214,78 +219,79 @@ def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
             f"{phase.price:,.2f}",
         )
     table.add_section()
-    held = sum(prediction.gpu_seconds.values())
-    wall, price = duration(prediction.wall_seconds), f"{sum(one.price for one in prediction.phases):,.2f}"
-    pods = sum(phase.pods for phase in prediction.phases)
-    hours = sum(prediction.seconds.values())
-    table.add_row("all", str(pods), "", "", _hours(hours), _hours(held), wall, price)
+    pods, price = (sum(phase.pods for phase in prediction.phases), sum(phase.price for phase in prediction.phases))
+    pod_hours, gpu_hours = _hours(sum(prediction.seconds.values())), _hours(sum(prediction.gpu_seconds.values()))
+    wall = duration(prediction.wall_seconds)
+    table.add_row("all", str(pods), "", "", pod_hours, gpu_hours, wall, f"{price:,.2f}")
     return table
 
 
 def _side_by_side(plan: ClusterPlan) -> Table:
-    """Return both workflows' GPU-hours, or without GPUs their seconds, by row of the ledger."""
+    """Return a table of the GPU-hours of both workflows by row of the ledger; without GPUs, of their seconds."""
 
-    def cells(one: Prediction) -> dict[str, str]:
-        spent, show = (one.gpu_seconds, _hours) if plan.gpus else (one.seconds, duration)
-        rows = {f"  {label(row)}": show(spent[row]) if row in spent else MISSING for row in found}
+    def cells(prediction: Prediction) -> dict[str, str]:
+        seconds, show = (prediction.gpu_seconds, _hours) if plan.gpus else (prediction.seconds, duration)
+        rows = {f"  {label(row)}": show(seconds[row]) if row in seconds else MISSING for row in ledger_rows}
+        wall = duration(prediction.wall_seconds)
         counts = {
-            "updates": _count(one.updates),
-            "generated tokens": _count(one.generated_tokens),
-            "refreshes inside a task": _count(one.refreshes),
+            "updates": _count(prediction.updates),
+            "generated tokens": _count(prediction.generated_tokens),
+            "refreshes inside a task": _count(prediction.refreshes),
         }
         if not plan.gpus:
-            from tasks.report.ledger import training_seconds  # with numpy
+            from tasks.report.ledger import training_seconds  # It imports numpy, which takes time to load.
 
-            training = training_seconds({str(row): seconds for row, seconds in spent.items()})
-            return {"wall-clock": duration(one.wall_seconds), **rows, "training": duration(training), **counts}
-        held = sum(spent.values())
+            training = training_seconds({str(row): value for row, value in seconds.items()})
+            return {"wall-clock": wall, **rows, "training": duration(training), **counts}
+        held = sum(seconds.values())
         return {
-            "wall-clock": duration(one.wall_seconds),
+            "wall-clock": wall,
             "GPU-hours": _hours(held),
             **rows,
-            "GPU-hours of idle GPUs": _hours(plan.gpus * one.wall_seconds - held),
+            "GPU-hours of idle GPUs": _hours(plan.gpus * prediction.wall_seconds - held),
             **counts,
-            "generated tokens/s, per GPU": f"{one.generated_tokens / spent['generate']:,.0f}",
-            "trained tokens/s, per GPU": f"{one.trained_tokens / spent['optimize']:,.0f}",
-            plan.currency: f"{sum(one.price.values()):,.2f}",
-            "speed": f"{plan.grpo.wall_seconds / one.wall_seconds:.2f}x",
+            "generated tokens/s, per GPU": f"{prediction.generated_tokens / seconds['generate']:,.0f}",
+            "trained tokens/s, per GPU": f"{prediction.trained_tokens / seconds['optimize']:,.0f}",
+            plan.currency: f"{sum(prediction.price.values()):,.2f}",
+            "speed": f"{plan.grpo.wall_seconds / prediction.wall_seconds:.2f}x",
         }
 
-    both = [one.gpu_seconds if plan.gpus else one.seconds for one in (plan.mu_grpo, plan.grpo)]
-    found = [row for row in ROWS if any(row in one for one in both)]
+    both = [prediction.gpu_seconds if plan.gpus else prediction.seconds for prediction in (plan.mu_grpo, plan.grpo)]
+    ledger_rows = [row for row in ROWS if any(row in seconds for seconds in both)]
     where = f"on {pluralize(plan.gpus, 'GPU')}" if plan.gpus else "in one process"
     return _compare(f"Mu-GRPO beside GRPO {where}, the same updates, estimated", plan, cells)
 
 
 def _storage(plan: ClusterPlan) -> Table:
-    def cells(one: Prediction) -> dict[str, str]:
-        found = {
-            "policies, with AdamW's moments": one.policy_bytes,
-            "rollouts": one.kept_bytes - one.policy_bytes,
-            "kept": one.kept_bytes,
-            "besides, while a stage trains": one.unfinished_bytes,
-            "written": one.written_bytes,
+    def cells(prediction: Prediction) -> dict[str, str]:
+        sizes = {
+            "policies, with AdamW's moments": prediction.policy_bytes,
+            "rollouts": prediction.kept_bytes - prediction.policy_bytes,
+            "kept": prediction.kept_bytes,
+            "besides, while a stage trains": prediction.unfinished_bytes,
+            "written": prediction.written_bytes,
         }
-        if plan.gpus:  # without a pool nothing is read from the store that this machine wrote
-            found["read"] = one.read_bytes
-        return {name: decimal(int(size), precision=1) for name, size in found.items()}
+        if plan.gpus:  # One machine reads nothing from the store that it wrote itself.
+            sizes["read"] = prediction.read_bytes
+        return {name: decimal(int(size), precision=1) for name, size in sizes.items()}
 
     return _compare("storage and traffic, estimated", plan, cells)
 
 
 def _price(plan: ClusterPlan) -> Table:
-    def cells(one: Prediction) -> dict[str, str]:
-        return {name: f"{price:,.2f}" for name, price in {**one.price, "all": sum(one.price.values())}.items()}
+    def cells(prediction: Prediction) -> dict[str, str]:
+        prices = {**prediction.price, "all": sum(prediction.price.values())}
+        return {name: f"{price:,.2f}" for name, price in prices.items()}
 
     return _compare(f"price in {plan.currency}, estimated", plan, cells)
 
 
 def _assumptions(plan: ClusterPlan) -> Table:
-    table = number_table("what this rests on", ("", "value", "source"), ())
+    table = number_table("assumptions and measured values", ("", "value", "source"), ())
     table.add_column("", style="dim")
-    for one in plan.assumptions:
-        color = _COLORS[one.source]
-        table.add_row(one.name, one.value, f"[{color}]{one.source}[/]" if color else one.source, one.note)
+    for assumption in plan.assumptions:
+        source, color = assumption.source, _COLORS[assumption.source]
+        table.add_row(assumption.name, assumption.value, f"[{color}]{source}[/]" if color else source, assumption.note)
     return table
 
 
@@ -294,7 +300,7 @@ def _hours(seconds: float) -> str:
 
 
 def _count(number: float) -> str:
-    """``1.34 G``, ``12.5 M``, ``4,096``."""
+    """Return a number as a short text, such as ``1.34 G``, ``12.5 M`` or ``4,096``."""
     for factor, unit in ((1e9, "G"), (1e6, "M")):
         if number >= factor:
             return f"{number / factor:.3g} {unit}"

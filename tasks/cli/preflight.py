@@ -1,4 +1,4 @@
-"""Findings of a preflight, as a table and as JSON."""
+"""Output of the command ``preflight``, as a table and as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -18,26 +18,27 @@ _NAME_WIDTH = 22
 
 
 def failed(findings: Sequence[Finding]) -> bool:
-    """Return True if something stops a run."""
-    return any(one.state == "failed" for one in findings)
+    """Return True if a check failed, which means that a run cannot start."""
+    return any(finding.state == "failed" for finding in findings)
 
 
 def preflight_table(findings: Sequence[Finding], target: Target) -> RenderableType:
-    """Return a row for each check, with its fix below what was found, and their sum."""
+    """Return a table with a row for each check, its finding and its fix, and a summary."""
     table = Table(box=box.SIMPLE_HEAD, title=f"a run in {target.namespace}", title_justify="left", title_style="bold")
     table.add_column("check", overflow="fold", max_width=_NAME_WIDTH)
     table.add_column("state", no_wrap=True)
     table.add_column("found, and how to fix it", overflow="fold")
-    for one in findings:
-        fix = f"\n[bold]fix[/]  {escape(one.fix)}" if one.fix else ""
-        table.add_row(one.name, f"[{_STYLES[one.state]}]{one.state}[/]", escape(one.found) + fix)
-    counts = {state: sum(one.state == state for one in findings) for state in _STYLES}
-    summed = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    result = "a run cannot start" if counts["failed"] else "nothing found that stops a run"
-    return Group(table, f"{summed}: {result}")
+    for finding in findings:
+        fix = f"\n[bold]fix[/]  {escape(finding.fix)}" if finding.fix else ""
+        table.add_row(finding.name, f"[{_STYLES[finding.state]}]{finding.state}[/]", escape(finding.found) + fix)
+    counts = {state: sum(finding.state == state for finding in findings) for state in _STYLES}
+    summary = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    result = "a run cannot start" if counts["failed"] else "nothing prevents a run"
+    return Group(table, f"{summary}: {result}")
 
 
 def preflight_json(findings: Sequence[Finding], target: Target) -> str:
-    """Return the target and its checks as JSON."""
+    """Return the target and the findings as JSON."""
     where = {"project": target.project, "domain": target.domain, "namespace": target.namespace}
-    return json.dumps({**where, "ok": not failed(findings), "checks": [asdict(one) for one in findings]}, indent=1)
+    checks = [asdict(finding) for finding in findings]
+    return json.dumps({**where, "ok": not failed(findings), "checks": checks}, indent=1)

@@ -1,4 +1,4 @@
-"""The runs that a store holds, found by their reports, and the one that has none yet."""
+"""Runs of a store: finished runs, which have a report, and unfinished runs."""
 
 from pathlib import Path
 
@@ -15,16 +15,17 @@ from tasks.stored.runs import find_reports, run_key
 from tasks.stored.unfinished import find_unfinished
 
 PAGE = Path("report.html")
+"""Default file for the page of an unfinished run."""
 
 
 def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path | None) -> RunSummary:
     """Write the page of the latest run of a seed and an algorithm, finished or not, and return its summary.
 
-    Without ``page``, the page of a finished run is written into the store, that of an unfinished run to PAGE.
+    Without ``page``, the page of a finished run is written into the store, and that of an unfinished run to PAGE.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
-        DataError: there is no run, or the page cannot be written.
+        DataError: the store has no such run, or the page cannot be written.
     """
     unfinished = next((run for run in find_unfinished(store, seed, algorithm) if run.averages), None)
     try:
@@ -50,14 +51,14 @@ def _save_page(text: str, page: Path) -> str:
 
 
 def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
-    """Return every finished run once, however often its report was rendered."""
-    found: dict[str, ComparedRun] = {}
+    """Return every finished run once, even if its report was rendered several times."""
+    by_key: dict[str, ComparedRun] = {}
     for manifest in find_reports(store, seed):
         key = run_key(manifest)
-        if key not in found:  # otherwise a report that was rendered again since
-            shown = chosen_settings(manifest.settings) | flat(manifest.facts.get("other_settings") or {})
-            found[key] = ComparedRun(
-                summarise(store, manifest.ref, []), shown, str(manifest.ref), manifest.timings.finished
+        if key not in by_key:  # Reports are sorted from the latest; older reports of the same run are skipped.
+            settings = chosen_settings(manifest.settings) | flat(manifest.facts.get("other_settings") or {})
+            by_key[key] = ComparedRun(
+                summarise(store, manifest.ref, []), settings, str(manifest.ref), manifest.timings.finished
             )
-    runs = sorted(found.values(), key=lambda run: run.finished)
+    runs = sorted(by_key.values(), key=lambda run: run.finished)
     return sorted(runs, key=lambda run: (run.summary.algorithm != "mu_grpo", -run.summary.updates_per_rollout))

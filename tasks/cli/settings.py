@@ -1,4 +1,4 @@
-"""The reference of all settings, read from their classes: path, type, default and meaning of every field."""
+"""Reference of all settings, read from their classes: path, type, default and meaning of every field."""
 
 import ast
 import inspect
@@ -30,7 +30,7 @@ FILES: dict[str, tuple[type[BaseModel], str]] = {
     "A deployment": (DeploymentSettings, "A file of `configs/deployments`, which `MU_GRPO_DEPLOYMENT` names."),
     "Prices": (CostSettings, "The file `configs/prices.yaml`, or another that `mu-grpo plan --prices` names."),
 }
-"""The classes that a YAML file is read into, each with the file."""
+"""Classes that YAML files are read into, by title, each with a text about its file."""
 _PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "any value"}
 _LITERAL: Any = Literal
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -38,29 +38,29 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 @dataclass(frozen=True)
 class Entry:
-    """A field of a class of settings."""
+    """A field of a class of settings, as the reference shows it."""
 
     path: str
-    """The name that ``--overrides`` takes, as in ``optimize.objective.gate.low``."""
+    """Full name of the field, as in ``optimize.objective.gate.low``."""
     type: str
-    """Type and bounds, in words."""
+    """Type and bounds in words."""
     default: str
-    """Default in YAML; empty for a section whose fields have defaults of their own."""
+    """Default in YAML; empty for a section whose fields have their own defaults."""
     meaning: str
 
 
 @dataclass(frozen=True)
 class Section:
-    """The fields of a class of settings, at the first place where it occurs."""
+    """The fields of a class of settings, under the path where the class occurs first."""
 
     path: str
-    """Path of the section, without the field; empty for the fields at the top of a file."""
+    """Path of the section; empty for the top level of a file."""
     about: str
     entries: list[Entry]
 
 
 def sections(model: type[BaseModel]) -> list[Section]:
-    """Return all classes of settings that a file can hold, in the order of their fields, each once."""
+    """Return all classes of settings that a file can hold, each once, in the order of the fields."""
     return list(_sections(model, "", {}))
 
 
@@ -69,35 +69,36 @@ def _sections(model: type[BaseModel], path: str, seen: dict[type, str]) -> Itera
     rows = [(f"{path}.{name}".removeprefix("."), field, meaning) for name, field, meaning in _fields(model)]
     new = []
     for name, field, _ in rows:
-        for one, at in _models(field.annotation, name):
-            if one not in seen:
-                seen[one] = at
-                new.append((one, at))
+        for inner, inner_path in _models(field.annotation, name):
+            if inner not in seen:
+                seen[inner] = inner_path
+                new.append((inner, inner_path))
     entries = [Entry(name, _type_of(field, seen), _default(field), meaning) for name, field, meaning in rows]
     yield Section(path, inspect.cleandoc(model.__doc__ or ""), entries)
-    for one, at in new:
-        yield from _sections(one, at, seen)
+    for inner, inner_path in new:
+        yield from _sections(inner, inner_path, seen)
 
 
 def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
-    """Give name, field and meaning of all fields; of settings with kinds, those of each kind with the kind's name."""
+    """Yield name, field and meaning of all fields. Meanings of fields that not all kinds have name their kinds."""
     if not issubclass(model, Kinds) or not model.kinds():
         yield from (
             (name, field, _meaning(name, field, meanings(model)[name])) for name, field in model.model_fields.items()
         )
         return
-    abouts = {one: inspect.cleandoc(one.__doc__ or "").split("\n\n")[0] for one in model.kinds().values()}
-    shown = " ".join(f"{_values(one, model.tag)}: {about}" for one, about in abouts.items())
+    abouts = {kind: inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0] for kind in model.kinds().values()}
+    about_kinds = " ".join(f"{_values(kind, model.tag)}: {about}" for kind, about in abouts.items())
     field = FieldInfo(annotation=_LITERAL[tuple(model.kinds())], default=model.model_fields[model.tag].default)
-    yield model.tag, field, f"{meanings(model)[model.tag]} {shown}".strip()
-    found: dict[tuple[str, str, str], tuple[FieldInfo, list[str]]] = {}
-    for one in abouts:
-        for name, field, meaning in _fields(one):
+    yield model.tag, field, f"{meanings(model)[model.tag]} {about_kinds}".strip()
+    fields: dict[tuple[str, str, str], tuple[FieldInfo, list[str]]] = {}
+    for kind in abouts:
+        for name, field, meaning in _fields(kind):
             if name != model.tag:
-                key = name, meaning, repr(field) if name in one.model_fields else ""
-                found.setdefault(key, (field, []))[1].append(_values(one, model.tag))
-    for (name, meaning, _), (field, kinds) in found.items():
-        shared = len(kinds) == len(abouts) or meaning.startswith("With ")  # of a kind of a kind, which says it
+                key = name, meaning, repr(field) if name in kind.model_fields else ""
+                fields.setdefault(key, (field, []))[1].append(_values(kind, model.tag))
+    for (name, meaning, _), (field, kinds) in fields.items():
+        # Fields of a kind of a kind have a meaning that names the inner kind already.
+        shared = len(kinds) == len(abouts) or meaning.startswith("With ")
         yield name, field, meaning if shared else f"With {model.tag} {' or '.join(kinds)}: {meaning}"
 
 
@@ -106,7 +107,7 @@ def _values(kind: type[Kinds], tag: str) -> str:
 
 
 def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]:
-    """Give the classes of settings inside of a type, with the paths of what they describe."""
+    """Yield the classes of settings in a type, each with its path."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation, path
         return
@@ -118,8 +119,8 @@ def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]
 
 @cache
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstring under every field of a class and of its bases; empty without one."""
-    found = dict.fromkeys(model.model_fields, "")
+    """Return the docstrings under the fields of a class and of its bases; empty for a field without docstring."""
+    docstrings = dict.fromkeys(model.model_fields, "")
     for base in reversed(model.__mro__):
         if base is BaseModel or not issubclass(base, BaseModel):
             continue
@@ -130,13 +131,13 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
                 case (
                     ast.AnnAssign(target=ast.Name(id=name)),
                     ast.Expr(value=ast.Constant(value=str(text))),
-                ) if name in found:
-                    found[name] = " ".join(inspect.cleandoc(text).split())
-    return found
+                ) if name in docstrings:
+                    docstrings[name] = " ".join(inspect.cleandoc(text).split())
+    return docstrings
 
 
 def _meaning(name: str, field: FieldInfo, docstring: str) -> str:
-    inner = next((one for one, _ in _models(field.annotation, "")), None)
+    inner = next((model for model, _ in _models(field.annotation, "")), None)
     text = field.description or docstring
     if not text and inner is not None:
         text = inspect.cleandoc(inner.__doc__ or "").split("\n\n")[0].replace("\n", " ")
@@ -150,12 +151,12 @@ def _type_of(field: FieldInfo, seen: dict[type, str]) -> str:
 def _type(annotation: Any, seen: dict[type, str]) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        bounds = [bound for one in inner[1:] for bound in _bounds(getattr(one, "metadata", [one]))]
+        bounds = [bound for item in inner[1:] for bound in _bounds(getattr(item, "metadata", [item]))]
         return ", ".join([_type(inner[0], seen), *bounds])
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in inner)
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_type(one, seen) for one in inner))
+        return " or ".join(dict.fromkeys(_type(member, seen) for member in inner))
     if origin is list:
         return f"list of {_type(inner[0], seen)}"
     if origin is dict:
@@ -169,11 +170,11 @@ def _type(annotation: Any, seen: dict[type, str]) -> str:
 
 
 def _bounds(metadata: list[Any]) -> list[str]:
-    found = [
-        f"{word} {getattr(one, name):g}" for one in metadata for name, word in _BOUNDS.items() if hasattr(one, name)
+    bounds = [
+        f"{word} {getattr(item, name):g}" for item in metadata for name, word in _BOUNDS.items() if hasattr(item, name)
     ]
-    found += [f"{one.min_length} or more of them" for one in metadata if getattr(one, "min_length", None)]
-    return found + [f"of the form `{one.pattern}`" for one in metadata if getattr(one, "pattern", None)]
+    bounds += [f"{item.min_length} or more of them" for item in metadata if getattr(item, "min_length", None)]
+    return bounds + [f"of the form `{item.pattern}`" for item in metadata if getattr(item, "pattern", None)]
 
 
 def _default(field: FieldInfo) -> str:
@@ -189,7 +190,7 @@ def _default(field: FieldInfo) -> str:
         return _yaml(given) if given else ""
     if isinstance(value, list):
         value = [
-            one.model_dump(mode="json", exclude_unset=True) if isinstance(one, BaseModel) else one for one in value
+            item.model_dump(mode="json", exclude_unset=True) if isinstance(item, BaseModel) else item for item in value
         ]
     return _yaml(value)
 
@@ -203,10 +204,10 @@ def _yaml(value: Any) -> str:
 
 
 def settings_table(name: str) -> Table:
-    """Return the fields of all files whose path begins with a name.
+    """Return a table of the settings whose path begins with a name.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: no setting has this name.
     """
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("setting", "type", "default", "meaning"):

@@ -1,4 +1,4 @@
-"""Start a launch plan by name, and follow its execution to the end with a line for every change."""
+"""The command ``start``: start a launch plan, and follow its execution with a line for every change."""
 
 import shlex
 import signal
@@ -13,20 +13,20 @@ from tasks.errors import SettingsError, UserError
 from tasks.flyte.remote import Attempt, Execution, Flyte, NoAnswerError, Node, Seen
 from tasks.formats import duration
 
-_EVERY = 3.0
-"""Seconds between looks at an execution."""
-_WAITS = 15.0
-"""Seconds after which a pod that does not run is worth a line: most begin sooner."""
-_PATIENCE = 600.0
-"""Seconds for which a Flyte that does not answer is asked again while an execution is followed."""
+_POLL_SECONDS = 3.0
+"""Time between requests for the state of an execution."""
+_PENDING_SECONDS = 15.0
+"""Time after which a waiting pod is printed; most pods start sooner."""
+_RETRY_SECONDS = 600.0
+"""Time for which requests are retried while Flyte does not answer."""
 _ENDED = ("succeeded", "failed", "aborted", "timed_out")
 _WAITING = ("undefined", "queued", "initializing", "waiting_for_resources")
-_WORDS = {"timed_out": "timed out", "recovered": "taken from the execution that it recovers"}
+_WORDS = {"timed_out": "timed out", "recovered": "taken from the recovered execution"}
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command besides the plan and its inputs."""
+    """Options of the command, without the plan and its inputs."""
 
     config: Path | None
     project: str
@@ -35,16 +35,18 @@ class Options:
     name: str | None
 
 
-def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None:
-    """Start a launch plan with inputs as ``name=value``, or find the execution of ``--name``; follow it to ``wait``.
+def start(plan: str, inputs: Sequence[str], options: Options, wait: bool) -> None:
+    """Start a launch plan with inputs as ``name=value``, or find the execution that ``options`` names.
+
+    With ``wait``, follow the execution to its end.
 
     Raises:
-        UserError: it cannot be started, or it does not succeed.
+        UserError: the plan cannot be started, or the execution does not succeed.
     """
-    values = _pairs(given)
+    values = _pairs(inputs)
     flyte = Flyte(options.config, options.project, options.domain)
-    if old := flyte.version():
-        print(f"warning: {old}", file=sys.stderr, flush=True)
+    if warning := flyte.version():
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     execution = flyte.find(options.name) if options.name else None
     if execution is None:
         registered = flyte.plan(plan, options.version)
@@ -56,18 +58,18 @@ def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None
             + (", or leave --set out to follow it." if execution.plan == plan else ".")
         )
     else:
-        print(f"{execution.name} is there already; it is not started again", flush=True)
+        print(f"{execution.name} exists already and is not started again", flush=True)
     print(execution.link, flush=True)
     if wait:
         _wait(execution, _follow_command(plan, execution, options))
 
 
-def _wait(execution: Execution, again: str) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # flytekit's own exits without a word
+def _wait(execution: Execution, follow_command: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # The handler of flytekit exits without a message.
     try:
         seen = follow(execution)
     except KeyboardInterrupt:
-        print(f"\n{execution.name} goes on. To follow it again: {again}", flush=True)
+        print(f"\n{execution.name} is still running. To follow it again: {follow_command}", flush=True)
         raise SystemExit(130) from None
     if seen.phase != "succeeded":
         raise UserError(f"{execution.name} {describe_end(seen)}\n{execution.link}")
@@ -76,28 +78,28 @@ def _wait(execution: Execution, again: str) -> None:
 
 def follow(execution: Execution) -> Seen:
     """Print a line for every change until the execution ends, and return its last state."""
-    progress, answered = Progress(), time.monotonic()
-    silent = False
+    progress, last_answer = Progress(), time.monotonic()
+    is_reported = False
     while True:
         try:
             seen = execution.look()
         except NoAnswerError as error:
-            if time.monotonic() - answered > _PATIENCE:
+            if time.monotonic() - last_answer > _RETRY_SECONDS:
                 raise
-            if not silent:
-                _line(f"{error.message} It is asked again for {duration(_PATIENCE)}; the execution goes on.")
-            silent = True
+            if not is_reported:
+                _line(f"{error.message} Retrying for {duration(_RETRY_SECONDS)}; the execution is not affected.")
+            is_reported = True
         else:
-            answered, silent = time.monotonic(), False
+            last_answer, is_reported = time.monotonic(), False
             for line in progress.lines(seen, datetime.now(UTC)):
                 _line(line)
             if seen.done:
                 return seen
-        time.sleep(_EVERY)
+        time.sleep(_POLL_SECONDS)
 
 
 class Progress:
-    """State that was printed of an execution, so that each change is printed once."""
+    """What was printed about an execution, so that every change is printed once."""
 
     def __init__(self) -> None:
         self._phases: dict[str, str] = {}
@@ -108,71 +110,71 @@ class Progress:
         width = max([24, *(len(node.path) for node in seen.nodes)])
         for node in seen.nodes:
             for attempt in node.attempts:
-                for told in self._describe_attempt(node, attempt, now):
-                    yield f"{node.path:<{width}}  {told}"
-            # A node of a pod that waits is running to Flyte already.
+                for description in self._describe_attempt(node, attempt, now):
+                    yield f"{node.path:<{width}}  {description}"
+            # Flyte calls a node running while its pod still waits.
             waits = node.attempts and node.attempts[-1].phase in _WAITING
-            quiet = node.phase in ("undefined", "queued", "failing") or (node.phase == "running" and waits)
-            if not quiet and self._phases.get(node.path) != node.phase:
+            is_hidden = node.phase in ("undefined", "queued", "failing") or (node.phase == "running" and waits)
+            if not is_hidden and self._phases.get(node.path) != node.phase:
                 self._phases[node.path] = node.phase
                 yield f"{node.path:<{width}}  {_phase(node)}".rstrip()
 
     def _describe_attempt(self, node: Node, attempt: Attempt, now: datetime) -> Iterator[str]:
         if attempt.phase in ("failed", "aborted") and node.phase not in _ENDED:
-            told = f"attempt {attempt.number + 1} {attempt.phase}: {first_line(attempt.error)}"
+            description = f"attempt {attempt.number + 1} {attempt.phase}: {first_line(attempt.error)}"
         elif attempt.phase in _WAITING and attempt.reason:
             waited = (now - attempt.since.replace(tzinfo=UTC)).total_seconds()
-            if waited < _WAITS:
+            if waited < _PENDING_SECONDS:
                 return
-            told = f"waits: {' '.join(attempt.reason.split())}"
+            description = f"waits: {' '.join(attempt.reason.split())}"
         else:
             return
-        key = (node.path, attempt.number, told)
+        key = (node.path, attempt.number, description)
         if key not in self._printed:
             self._printed.add(key)
-            yield told
+            yield description
 
 
 def describe_end(seen: Seen) -> str:
-    """Return the node that failed and its error, for an execution that did not succeed."""
-    how = _WORDS.get(seen.phase, seen.phase)
+    """Return the failed node and its error, for an execution that did not succeed."""
+    phase = _WORDS.get(seen.phase, seen.phase)
     failed = [node for node in seen.nodes if node.phase in ("failed", "timed_out") and node.error]
-    # Of nodes inside of each other the innermost, whose path is the longest, has the error itself.
+    # The innermost of nested nodes, whose path is the longest, has the original error.
     inner = max(failed, key=lambda node: node.path.count(" / "), default=None)
     if seen.phase == "aborted" or inner is None:
-        return f"{how}: {seen.error}"
+        return f"{phase}: {seen.error}"
     return (
-        f"{how} in {inner.path}:\n{message(inner.error)}\n"
-        "What it made is in the store. To go on, remove the cause and start the plan again: what exists is found."
+        f"{phase} in {inner.path}:\n{message(inner.error)}\n"
+        "Finished artifacts are in the store. To resume, fix the cause and start the plan again: it reuses them."
     )
 
 
 def message(error: str) -> str:
     """Return the message of a task's error without its traceback."""
-    _, found, text = error.partition("Message:")
-    return (text if found else error).strip()
+    _, separator, text = error.partition("Message:")
+    return (text if separator else error).strip()
 
 
 def first_line(error: str) -> str:
     """Return the first line of an error's message."""
-    return next(iter(message(error).splitlines()), "no error is told").strip()
+    return next(iter(message(error).splitlines()), "no error message").strip()
 
 
 def _phase(node: Node) -> str:
     if node.phase == "succeeded":
         return "found in the cache" if node.cached else f"succeeded in {duration(node.seconds)}"
-    told = _WORDS.get(node.phase, node.phase)
-    return f"{told}: {first_line(node.error)}" if node.error and node.phase != "running" else told
+    phase = _WORDS.get(node.phase, node.phase)
+    return f"{phase}: {first_line(node.error)}" if node.error and node.phase != "running" else phase
 
 
-def _pairs(given: Sequence[str]) -> Mapping[str, str]:
+def _pairs(inputs: Sequence[str]) -> Mapping[str, str]:
     pairs: dict[str, str] = {}
-    for one in given:
-        name, found, value = one.partition("=")
-        if not found or not name:
-            raise SettingsError(f"--set: got {one!r}; allowed: name=value, such as seed=1.")
+    for pair in inputs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise SettingsError(f"--set: got {pair!r}; allowed: name=value, such as seed=1.")
         if name in pairs:
-            raise SettingsError(f"--set {name}: given twice. Leave one out.")
+            raise SettingsError(f"--set {name}: given twice. Remove one of them.")
         pairs[name] = value
     return pairs
 

@@ -1,4 +1,4 @@
-"""Tables of what is in a store: lineage of an artifact, damage that a check found, and garbage."""
+"""Tables of the commands ``lineage``, ``check`` and ``gc``."""
 
 import json
 import shlex
@@ -28,37 +28,38 @@ _NONE = "-"
 
 
 def lineage_json(store: Store, wanted: str) -> str:
-    """Return an artifact and all that it descends from as JSON: manifests by folder, and what is missing.
+    """Return the lineage of an artifact as JSON: manifests by folder, and missing artifacts.
 
     Raises:
-        DataError: there is no such artifact, or more than one.
+        DataError: no artifact, or more than one, matches ``wanted``.
     """
     root = find_artifact(store, wanted)
-    found = ancestry(store, [root])
-    plain = {
+    lineage = ancestry(store, [root])
+    values = {
         "store": store.ref.uri,
         "artifact": root.folder,
-        "artifacts": {name: manifest.model_dump(mode="json") for name, manifest in found.manifests.items()},
-        "missing": found.missing,
+        "artifacts": {name: manifest.model_dump(mode="json") for name, manifest in lineage.manifests.items()},
+        "missing": lineage.missing,
     }
-    return json.dumps(plain, indent=1)
+    return json.dumps(values, indent=1)
 
 
 def lineage_tables(store: Store, wanted: str, settings: bool = False) -> RenderableType:
-    """Return a tree of what an artifact was made from, its packages, and with ``settings`` its settings.
+    """Return the lineage of an artifact as a tree, its packages and, with ``settings``, its settings.
 
     Raises:
-        DataError: there is no such artifact, or more than one.
+        DataError: no artifact, or more than one, matches ``wanted``.
     """
     root = find_artifact(store, wanted)
-    found = ancestry(store, [root])
-    packages = ", ".join(f"{name} {version}" for name, version in found.manifests[root.folder].packages.items())
-    parts: list[RenderableType] = [_tree(found, root), "", f"made with  {packages}"]
-    if found.missing:
+    lineage = ancestry(store, [root])
+    manifest = lineage.manifests[root.folder]
+    packages = ", ".join(f"{name} {version}" for name, version in manifest.packages.items())
+    parts: list[RenderableType] = [_tree(lineage, root), "", f"made with  {packages}"]
+    if lineage.missing:
         check = f"mu-grpo check --store {shlex.quote(store.ref.uri)}"
-        parts += ["", f"{len(found.missing)} missing: `{check}` says how to fix it."]
+        parts += ["", f"{len(lineage.missing)} missing: `{check}` says how to fix it."]
     if settings:
-        parts += ["", JSON.from_data(found.manifests[root.folder].settings)]
+        parts += ["", JSON.from_data(manifest.settings)]
     return Group(*parts)
 
 
@@ -84,13 +85,13 @@ def _tree(lineage: Lineage, root: ArtifactRef) -> Tree:
 
 
 def _line(manifest: Manifest) -> str:
-    """Return a line on an artifact: step and version, seed, settings that matter, commit, when it was made, seconds."""
-    changed = "+" if manifest.commit.endswith("+") else ""
+    """Return a line about an artifact: task and version, seed, highlights, commit, time and duration of its step."""
+    modified = "+" if manifest.commit.endswith("+") else ""
     parts = [
         f"{manifest.task or manifest.kind} v{manifest.code_version or _NONE}",
         f"seed {manifest.seed}",
         ", ".join(highlights(manifest)),
-        f"{manifest.commit.rstrip('+')[:_COMMIT_DIGITS]}{changed}",
+        f"{manifest.commit.rstrip('+')[:_COMMIT_DIGITS]}{modified}",
         moment(manifest.timings.finished),
         duration(manifest.timings.seconds),
     ]
@@ -98,22 +99,25 @@ def _line(manifest: Manifest) -> str:
 
 
 def highlights(manifest: Manifest) -> list[str]:
-    """Return what tells artifacts of a kind apart: where a policy is from, and its declared facts but tables."""
+    """Return what distinguishes artifacts of a kind: the path of a policy, and declared facts that are not tables."""
     facts = {name: manifest.facts[name] for name in Facts.__annotations__ if name in manifest.facts}
-    shown = {label(name): value for name, value in facts.items() if isinstance(value, str | int | float)}
-    told = [f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in shown.items()]
-    return [*([manifest.settings["path"]] if manifest.settings.get("path") else []), *told]
+    scalars = {label(name): value for name, value in facts.items() if isinstance(value, str | int | float)}
+    texts = [
+        f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in scalars.items()
+    ]
+    path = manifest.settings.get("path")
+    return [path, *texts] if path else texts
 
 
 def check_tables(findings: Findings, seconds: float) -> RenderableType:
-    """Return a table of what is wrong in a store, how to fix it, and what was checked in some seconds."""
+    """Return a table of damaged or missing files with the fix, and a line about what was checked in ``seconds``."""
     parts: list[RenderableType] = []
     if findings.faults:
-        table = folding_table("artifact", "file", "expected", "found", "descend from it")
+        table = folding_table("artifact", "file", "expected", "found", "descendants")
         for fault in findings.faults:
-            descend = first_names(findings.descendants[fault.artifact], 3) or _NONE
-            table.add_row(*map(escape, (fault.artifact, fault.file, fault.expected, fault.found, descend)))
-        delete = "Delete what is damaged: a step whose files have their sizes may count as done."
+            descendants = first_names(findings.descendants[fault.artifact], 3) or _NONE
+            table.add_row(*map(escape, (fault.artifact, fault.file, fault.expected, fault.found, descendants)))
+        delete = "Delete damaged artifacts: a step whose files have the expected sizes may count as done."
         parts += [table, f"to fix it: {delete} {RESTORE}", ""]
     numbers = (
         f"{pluralize(findings.artifacts, 'artifact')}, {pluralize(findings.files, 'file')}, {size(findings.bytes)}"
@@ -124,13 +128,13 @@ def check_tables(findings: Findings, seconds: float) -> RenderableType:
 
 
 def garbage_tables(garbage: Garbage, hours: float, deleted: bool = False, names: bool = False) -> RenderableType:
-    """Return a table of what goes, and what stays and why; artifacts younger than some hours were spared."""
+    """Return a table of items to delete, and a line about what is kept, such as items younger than ``hours``."""
     parts: list[RenderableType] = [f"{item.name}  {size(item.bytes)}" for item in garbage.items if names]
     parts.append(_items(garbage.items, "deleted" if deleted else "to delete") if garbage.items else "nothing to delete")
-    why = f"are younger than {hours:g} h, or something that is descends from them"
+    reason = f"are younger than {hours:g} h, or have descendants that are"
     if garbage.work.keys:
-        why = f"may be read by steps that are at work (leases {first_names(garbage.work.keys, 3)})"
-    spared = f", {garbage.spared} of them because they {why}" if garbage.spared else ""
+        reason = f"may be read by running steps (leases {first_names(garbage.work.keys, 3)})"
+    spared = f", {garbage.spared} of them because they {reason}" if garbage.spared else ""
     parts.append(f"kept: {pluralize(garbage.runs, 'finished run')}; {pluralize(garbage.kept, 'artifact')}{spared}")
     return Group(*parts)
 

@@ -1,4 +1,4 @@
-"""Base of all settings: strictness, numbers as YAML writes them, and one readable message per mistake."""
+"""Base classes of all settings: strict types, numbers in YAML's notation, and one readable message per mistake."""
 
 import json
 import re
@@ -27,32 +27,33 @@ from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCu
 from tasks.errors import DeploymentError, SettingsError
 
 WHOLE_RUN = "settings"
-"""The name of a whole run's settings, whose fields are named without a prefix."""
+"""Title of the settings of a whole run, whose fields have no prefix in messages."""
 STORES = "a folder, or s3://bucket/prefix"
-"""Places of a store, for messages."""
+"""Allowed values of a store, for messages."""
 DAY = "%d %b %Y"
 """Format of a day, as in ``26 Jul 2024``."""
 OPERATIONAL = ("operation", "store", "workers")
-"""Names of the fields that change no result, and so enter no key. Manifests hold plain values: a name is enough."""
+"""Names of the fields that change no result and are left out of cache keys. Manifests hold plain values without
+classes, so the name alone decides."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
-"""Buckets as clients take them; servers allow less."""
+"""Names of buckets that S3 clients accept; servers allow fewer."""
 _SCHEMAS: dict[tuple[object, ...], dict[str, Any]] = {}
 
 
 def in_bucket(text: str) -> bool:
-    """Return True if a text names a bucket, or something in one."""
+    """Return True if a text is the ``s3://`` address of a bucket, or of a key in it."""
     bucket, _, _ = text.removeprefix("s3://").partition("/")
     return text.startswith("s3://") and _BUCKET.fullmatch(bucket) is not None
 
 
 def is_place(text: str) -> bool:
-    """Return True if a text names something here, or in a bucket."""
+    """Return True if a text is a path on this machine or an ``s3://`` address."""
     return in_bucket(text) or (bool(text.strip()) and _ADDRESS.match(text) is None)
 
 
 def _number(value: object) -> object:
-    # YAML 1.1 reads 1e-4 as a string: only 1.0e-4 is a float to it.
+    # YAML 1.1 reads 1e-4 as a string, and only 1.0e-4 as a float.
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -66,9 +67,9 @@ def _day(value: str) -> str:
         raise ValueError("allowed: a day as in 26 Jul 2024") from None
 
 
-def _text(holds: Callable[[str], bool], allowed: str) -> AfterValidator:
+def _text(is_allowed: Callable[[str], bool], allowed: str) -> AfterValidator:
     def check(text: str) -> str:
-        if not holds(text):
+        if not is_allowed(text):
             raise ValueError(f"allowed: {allowed}")
         return text
 
@@ -78,7 +79,7 @@ def _text(holds: Callable[[str], bool], allowed: str) -> AfterValidator:
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 """A finite float that may be written as ``1e-4`` in YAML."""
 Day = Annotated[str, AfterValidator(_day)]
-"""A day, written so that YAML reads it as a text, and as chat templates write it."""
+"""A day in the form that chat templates write; YAML reads this form as a string."""
 Template = Annotated[str, _text(lambda text: "{prompt}" in text, "a text that contains {prompt}")]
 """A text in which ``{prompt}`` stands for a prompt."""
 StorePlace = Annotated[str, _text(is_place, STORES)]
@@ -89,7 +90,7 @@ ModelPlace = Annotated[
 
 
 def result_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as plain values, without the fields that change no result."""
+    """Return settings as plain values, without the fields that change no result."""
     return {
         name: result_values(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
@@ -98,34 +99,34 @@ def result_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings as one level, with names as in ``gate.low``."""
-    found: dict[str, Any] = {}
+    """Return nested settings as one flat dictionary, with names such as ``gate.low``."""
+    flattened: dict[str, Any] = {}
     for name, value in settings.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return found
+        flattened |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flattened
 
 
 def read_packaged_yaml(module: str, name: str) -> Any:
-    """Return the values of the YAML file ``name`` beside a module of the package, given by its ``__file__``.
+    """Return the content of the YAML file ``name`` in the folder of a module; ``module`` is its ``__file__``.
 
     Raises:
-        DeploymentError: the file is missing, as where modules alone were copied to a pod.
+        DeploymentError: the file is missing, for example because only modules were copied to a pod.
     """
     path = Path(module).with_name(name)
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DeploymentError(
-            f"{path} is missing: the code here is a part of the project. pyflyte run --remote brings all of it along "
-            "with --copy all; elsewhere install the package again."
+            f"{path} is missing: this copy of the project is incomplete. pyflyte run --remote copies all of it with "
+            "--copy all; elsewhere install the package again."
         ) from None
 
 
 def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:
-    """Return the mapping in a YAML file; its keys, an example and a name are for messages.
+    """Return the dictionary in a YAML file; messages show ``keys``, ``example`` and ``name``.
 
     Raises:
-        SettingsError: the file cannot be read, or holds something else.
+        SettingsError: the file cannot be read, or does not hold a dictionary.
     """
     where = f"{name}: {path}" if name else str(path)
     try:
@@ -140,11 +141,11 @@ def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> 
 
 
 class FlyteModel(BaseModel):
-    """A model that caches its JSON schema: Flyte asks for it at every input of every node of a workflow."""
+    """A pydantic model that caches its JSON schema: Flyte asks for it for every input of every node of a workflow."""
 
     @classmethod
     def model_json_schema(cls, *choices: Any, **named: Any) -> dict[str, Any]:
-        """See pydantic."""
+        """Return the cached schema; see pydantic."""
         key = (cls, choices, tuple(named.items()))
         if key not in _SCHEMAS:
             _SCHEMAS[key] = super().model_json_schema(*choices, **named)
@@ -155,14 +156,15 @@ class Settings(FlyteModel):
     """Base of all settings: strict types, no unknown fields, immutable.
 
     Raises:
-        SettingsError: from ``parse`` and ``model_validate_json``; names each field, its value and what is allowed.
+        SettingsError: ``parse`` or ``model_validate_json`` got wrong values. The message names each field, its value
+            and what is allowed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], name: str = "") -> Self:
-        """Settings from plain values (as YAML or JSON gives them); ``name`` prefixes the fields in messages."""
+        """Return settings from plain values, as YAML or JSON has them; ``name`` prefixes the fields in messages."""
         try:
             return super().model_validate_json(json.dumps(values, default=str))
         except ValidationError as error:
@@ -170,15 +172,15 @@ class Settings(FlyteModel):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
-        """The door that Flyte uses for inputs on the command line and between tasks."""
+        """Return settings from JSON; Flyte calls this for inputs on the command line and between tasks."""
         return cls.parse(json.loads(json_data))
 
     def result_values(self) -> dict[str, Any]:
-        """Plain values of all fields that can change a result."""
+        """Return the plain values of all fields that can change a result."""
         return result_values(self.model_dump(mode="json"))
 
     def one_of(self, *names: str) -> None:
-        """Raise ValueError unless exactly one of several fields is given."""
+        """Raise ValueError unless exactly one of the named fields is given."""
         given = [name for name in names if getattr(self, name) is not None]
         if len(given) != 1:
             *others, last = names
@@ -187,21 +189,21 @@ class Settings(FlyteModel):
 
     @classmethod
     def title(cls) -> str:
-        """The name of these settings as the user writes it: ``RolloutSettings`` is ``rollout``."""
+        """Return the name of these settings as users write it: ``rollout`` for ``RolloutSettings``."""
         return cls.__name__.removesuffix("Settings").lower()
 
     @classmethod
     def merge(cls, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return plain values with changes merged in, section by section.
 
-        The fields of this class say which sections have kinds (see ``Kinds``); ``Settings`` itself knows of none.
+        The types of the fields of this class say which sections have kinds (see ``Kinds``).
         """
         merged = dict(values)
         for name, new in changes.items():
             old, field = merged.get(name), cls.model_fields.get(name)
             if isinstance(old, Mapping) and isinstance(new, Mapping):
                 types = (field.annotation, *get_args(field.annotation)) if field else ()
-                section = next((one for one in types if isclass(one) and issubclass(one, Settings)), Settings)
+                section = next((kind for kind in types if isclass(kind) and issubclass(kind, Settings)), Settings)
                 merged[name] = section.merge(old, new)
             else:
                 merged[name] = new
@@ -209,72 +211,74 @@ class Settings(FlyteModel):
 
 
 class Kinds(Settings):
-    """Base of settings that come in several kinds, each a subclass with fields of its own.
+    """Base of settings that have several kinds, each a subclass with fields of its own.
 
-    The field ``tag`` tells the kinds apart: a subclass narrows it to the values that it stands for. Plain values, and
-    the constructor of the base class, give an object of the class that belongs to their tag. A subclass may have
-    subclasses that another tag tells apart. A field that only other kinds have is an unknown field.
+    The value of the tag, a field, decides the kind: a subclass narrows the type of this field to the values of its
+    kind. ``parse`` and the constructor of the base class return an object of the subclass that the tag decides. A
+    subclass may have kinds too, with another tag. A field that only other kinds have is an unknown field.
     """
 
     tag: ClassVar[str] = "kind"
+    """Name of the field that decides the kind."""
 
     def __new__(cls, *_: Any, **values: Any) -> Any:
-        """Return an object of the class of the kind, which ``__init__`` then fills."""
-        found = cls.of_kind(values)
-        return super().__new__(cls) if found is None or found is cls else found.__new__(found, **values)
+        """Return an empty object of the kind's class, which ``__init__`` then fills."""
+        kind = cls.of_kind(values)
+        return super().__new__(cls) if kind is None or kind is cls else kind.__new__(kind, **values)
 
     @classmethod
     def kinds(cls) -> dict[str, type[Self]]:
-        """Return the class of every value of the tag; nothing for a class without kinds."""
-        return {value: one for one in cls.__subclasses__() for value in get_args(one.model_fields[cls.tag].annotation)}
+        """Return the class for every value of the tag; empty for a class without kinds."""
+        kinds = cls.__subclasses__()
+        return {value: kind for kind in kinds for value in get_args(kind.model_fields[cls.tag].annotation)}
 
     @classmethod
     def of_kind(cls, values: Mapping[str, Any]) -> type[Self] | None:
-        """Return the class for the tag in plain values; the class itself without kinds, None for an unknown tag."""
+        """Return the class for the tag in plain values: this class if it has no kinds, None if the tag is unknown."""
         kinds, name = cls.kinds(), values.get(cls.tag, cls.model_fields[cls.tag].default)
         return (kinds.get(name) if isinstance(name, str) else None) if kinds else cls
 
     @classmethod
     def leaves(cls) -> list[type[Self]]:
-        """Return the classes of all kinds, of the kinds of a kind, and so on; the class itself without kinds."""
-        return [leaf for one in dict.fromkeys(cls.kinds().values()) for leaf in one.leaves()] or [cls]
+        """Return the subclasses that have no further kinds; this class itself if it has none."""
+        return [leaf for kind in dict.fromkeys(cls.kinds().values()) for leaf in kind.leaves()] or [cls]
 
     @classmethod
     def all_fields(cls) -> set[str]:
         """Return the names of the fields of all kinds."""
-        return {name for one in cls.leaves() for name in one.model_fields}
+        return {name for leaf in cls.leaves() for name in leaf.model_fields}
 
     @classmethod
     def title(cls) -> str:
-        """The name of the base class: fields of every kind have it."""
-        base = next(one for one in cls.__mro__ if Kinds in one.__bases__)
+        """Return the name of the base class, the same for every kind."""
+        base = next(ancestor for ancestor in cls.__mro__ if Kinds in ancestor.__bases__)
         return base.__name__.removesuffix("Settings").lower()
 
     @classmethod
     def merge(cls, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return plain values with changes merged in; a new kind keeps of the values only the fields that it has."""
-        found = cls.of_kind({**values, **changes})
-        if found is None or found is cls:
+        """Return plain values with changes merged in; a change of the kind drops the fields that the new kind lacks."""
+        kind = cls.of_kind({**values, **changes})
+        if kind is None or kind is cls:
             return super().merge(values, changes)
         if cls.tag in changes:
-            lost = cls.all_fields() - found.all_fields()
-            values = {name: value for name, value in values.items() if name not in lost}
-        return found.merge(values, changes)
+            dropped = cls.all_fields() - kind.all_fields()
+            values = {name: value for name, value in values.items() if name not in dropped}
+        return kind.merge(values, changes)
 
     @model_validator(mode="wrap")
     @classmethod
     def _by_kind(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Any:
-        if not isinstance(values, dict) or (found := cls.of_kind(values)) is cls:
+        if not isinstance(values, dict) or (kind := cls.of_kind(values)) is cls:
             return handler(values)
-        if found is None:
+        if kind is None:
             errors = {cls.tag: f"should be {_join_or(map(repr, cls.kinds()))}"}
         else:
-            kind, errors = values.get(cls.tag, cls.model_fields[cls.tag].default), {}
-            for name in [name for name in values if name in cls.all_fields() - found.all_fields()]:
-                having = _join_or(kind for kind, one in cls.kinds().items() if name in one.all_fields())
-                errors[name] = f"unknown field with {cls.tag} {kind}; allowed: with {cls.tag} {having}"
+            tag, errors = values.get(cls.tag, cls.model_fields[cls.tag].default), {}
+            for name in [name for name in values if name in cls.all_fields() - kind.all_fields()]:
+                allowed = _join_or(value for value, other in cls.kinds().items() if name in other.all_fields())
+                errors[name] = f"unknown field with {cls.tag} {tag}; allowed: with {cls.tag} {allowed}"
             if not errors:
-                return found.__pydantic_validator__.validate_json(json.dumps(values, default=str))
+                return kind.__pydantic_validator__.validate_json(json.dumps(values, default=str))
         details = [
             InitErrorDetails(
                 type=PydanticCustomError("kind", "{text}", {"text": text}), loc=(name,), input=values[name]
@@ -285,17 +289,17 @@ class Kinds(Settings):
 
     @model_serializer(mode="plain")
     def _all_fields(self) -> dict[str, Any]:
-        # Also where a field is annotated with the base class, whose own serializer would leave out the kind's fields.
+        # A field annotated with the base class would use that class's serializer, which leaves out the kind's fields.
         return dict(self)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of a kind; that of a base class has the fields of all kinds."""
-        own = handler.resolve_ref_schema(handler(schema))
+        """Return the schema; that of a base class has the fields of all kinds."""
+        schema_of_class = handler.resolve_ref_schema(handler(schema))
         for kind in cls.leaves() if cls.kinds() else ():
-            of_kind = handler.resolve_ref_schema(handler(kind.__pydantic_core_schema__))
-            own["properties"] = of_kind["properties"] | own["properties"]
-        return own
+            schema_of_kind = handler.resolve_ref_schema(handler(kind.__pydantic_core_schema__))
+            schema_of_class["properties"] = schema_of_kind["properties"] | schema_of_class["properties"]
+        return schema_of_class
 
 
 def _join_or(values: Iterable[str]) -> str:
@@ -304,20 +308,20 @@ def _join_or(values: Iterable[str]) -> str:
 
 
 def describe(error: ValidationError, name: str) -> str:
-    """One line per mistake: the field, the value, what is allowed."""
+    """Return one line per mistake: the field, its value and what is allowed."""
     return "\n".join(_describe_one(details, name) for details in error.errors())
 
 
 def _describe_one(details: ErrorDetails, name: str) -> str:
-    parts = [str(part) for part in details["loc"]]
-    place = ".".join(parts if name == WHOLE_RUN else [name, *parts])
+    path = [str(key) for key in details["loc"]]
+    field = ".".join(path if name == WHOLE_RUN else [name, *path])
     kind, value = details["type"], details["input"]
     if kind == "extra_forbidden":
-        return f"{place}: unknown field (value {value!r}). Remove it or correct its spelling."
+        return f"{field}: unknown field (value {value!r}). Remove it or correct its spelling."
     if kind == "missing":
-        return f"{place}: missing. This field has no default and must be given."
+        return f"{field}: missing. This field has no default and must be given."
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if not place:
+    if not field:
         return message
-    shown = f" got {value!r};" if not isinstance(value, dict) else ""
-    return f"{place}:{shown} {message}"
+    got = f" got {value!r};" if not isinstance(value, dict) else ""
+    return f"{field}:{got} {message}"

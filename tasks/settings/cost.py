@@ -1,4 +1,4 @@
-"""Settings of a plan's cost: accelerators, prices, and assumptions about what nobody has measured yet."""
+"""Settings of a plan's cost: accelerators, prices, and assumptions about what has not been measured."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -13,73 +13,84 @@ Source = Literal["given", "assumed", "measured"]
 
 
 class GpuPriceSettings(Settings):
-    """A GPU for an hour."""
+    """Price of one GPU for one hour."""
 
     on_demand: Number = Field(ge=0)
+    """Price on an on-demand node."""
     spot: Number = Field(ge=0)
+    """Price on a spot node."""
 
 
 class ThroughputSettings(Settings):
-    """Shares of a GPU's peak rates that a run reaches."""
+    """Shares of the peak rates of a GPU that a run reaches."""
 
     source: Literal["assumed", "measured"]
+    """Origin of these shares: assumed, or measured in a run."""
     training_flops: Number = Field(gt=0, le=1)
-    """Share of the peak in updates, in log-probabilities, and while prompts are read."""
+    """Share of the peak FLOP/s in updates, in scoring log-probabilities, and in prefill."""
     decoding_flops: Number = Field(gt=0, le=1)
-    """Share of the peak, per row of a decode step."""
+    """Share of the peak FLOP/s for the rows of a decode step."""
     decoding_bandwidth: Number = Field(gt=0, le=1)
-    """Share of the memory's bandwidth, for the weights and the KV cache of a decode step."""
+    """Share of the memory bandwidth for reading the weights and the KV cache in a decode step."""
 
 
 class AcceleratorSettings(Settings):
-    """A kind of GPU: its price, its data sheet, and what a run gets out of it."""
+    """A kind of GPU: its price, the figures of its data sheet, and the throughput that a run reaches."""
 
     price: GpuPriceSettings
     memory_gb: Number = Field(gt=0)
+    """Memory of the GPU."""
     bandwidth_gb_per_second: Number = Field(gt=0)
+    """Bandwidth of this memory."""
     bfloat16_tflops: Number = Field(gt=0)
-    """Peak of dense matrices."""
+    """Peak rate for dense matrices in bfloat16."""
     float32_tflops: Number = Field(gt=0)
+    """Peak rate for dense matrices in float32."""
     throughput: ThroughputSettings
 
 
 class StoragePriceSettings(Settings):
-    """Object storage, in GB of 10^9 bytes."""
+    """Prices of object storage; a GB is 10^9 bytes."""
 
     gb_month: Number = Field(ge=0)
+    """Price of storing a GB for a month."""
     months: Number = Field(ge=0)
-    """Months that a run is kept."""
+    """Months that the artifacts of a run are kept."""
     per_1000_puts: Number = Field(ge=0)
-    """Price of 1000 writes or lists."""
+    """Price of 1000 write or list requests."""
     per_1000_gets: Number = Field(ge=0)
+    """Price of 1000 read requests."""
     egress_gb: Number = Field(ge=0)
-    """Price of a GB that pods read: 0 within a region."""
+    """Price of a GB that pods read from the store: 0 within a region."""
 
 
 class AssumptionSettings(Settings):
-    """Numbers that a run shows once it ran; ``mu-grpo plan --measured`` takes most of them from one."""
+    """Assumed lengths, times and sizes; ``mu-grpo plan --measured`` takes most of them from a finished run instead."""
 
     response_share: Number = Field(gt=0, le=1)
-    """Mean length of a response, as a share of max_new_tokens. The longest of a call reaches max_new_tokens."""
+    """Mean length of a response, as a share of max_new_tokens. The longest response of a
+    call is assumed to reach max_new_tokens."""
     prompt_tokens: Number = Field(ge=0)
     """Mean length of a prompt."""
     pod_start_seconds: Number = Field(ge=0)
-    """Time from asking for a pod until its step begins, GPUs held: image, Python, imports."""
+    """Time from the request for a pod until its step begins (image, Python, imports), in which it holds its GPUs."""
     engine_start_seconds: Number = Field(ge=0)
-    """Start of vLLM, once the weights are on the pod's disk."""
+    """Time that vLLM takes to start with weights from the pod's disk."""
     trainer_start_seconds: Number = Field(ge=0)
-    """Start of the trainer, once weights and moments are on the pod's disk."""
+    """Time that the trainer takes to start with weights and moments from the pod's disk."""
     switch_seconds: Number = Field(ge=0)
-    """Time of a refresh in one task: the engine gets new weights and memory, and gives the memory back."""
+    """Time of a refresh, besides generation, in a task that generates and trains: the engine gets GPU memory and new
+    weights, and gives the memory back."""
     update_seconds: Number = Field(ge=0)
-    """Time of an update besides its tokens: gradients are summed, AdamW steps."""
+    """Time that an update takes, besides its forward and backward passes, to sum gradients and to step AdamW."""
     answer_seconds: Number = Field(ge=0)
-    """Time of one answer in one worker of the verifier."""
+    """Time that one worker of the verifier takes for one answer."""
     verifier_start_seconds: Number = Field(ge=0)
+    """Time that the verifier takes to start."""
     store_gb_per_second: Number = Field(gt=0)
-    """Rate between a pod and the store."""
+    """Transfer rate between a pod and the store."""
     hub_gb_per_second: Number = Field(gt=0)
-    """Rate from the hub to a pod."""
+    """Transfer rate from the hub to a pod."""
     bytes_per_token: Number = Field(gt=0)
     """Size of stored rollouts per response token: its id, log-probability and text, compressed."""
 
@@ -88,27 +99,29 @@ class CostSettings(Settings):
     """Prices and assumptions: configs/prices.yaml, or a file of the same form."""
 
     currency: str = "USD"
+    """Currency of all prices."""
     accelerators: dict[str, AcceleratorSettings] = Field(min_length=1)
-    """Accelerators by the names that Flyte has for them; the first is taken when nothing names another."""
+    """Accelerators by their names in Flyte; the first one is the default."""
     cpu_pod_hour: Number = Field(ge=0)
+    """Price of a pod without GPUs for one hour."""
     storage: StoragePriceSettings
     assumptions: AssumptionSettings
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the prices and assumptions of a file.
+        """Read prices and assumptions from a file.
 
         Raises:
-            SettingsError: it cannot be read, or something in it is not allowed.
+            SettingsError: the file cannot be read, or a value in it is not allowed.
         """
         values = read_yaml(path, cls.model_fields, "configs/prices.yaml", "prices")
         return cls.parse(values, WHOLE_RUN)
 
     def accelerator(self, name: str) -> AcceleratorSettings:
-        """Return the row of an accelerator.
+        """Return the settings of an accelerator.
 
         Raises:
-            SettingsError: there is none of this name.
+            SettingsError: no accelerator has this name.
         """
         if name not in self.accelerators:
             raise SettingsError(

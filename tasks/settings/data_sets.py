@@ -1,4 +1,4 @@
-"""Data sets: the source of their rows, benchmarks, training sets, and those that are known by name."""
+"""Settings of data sets: sources of rows, benchmarks and training sets, and the data sets that are known by name."""
 
 import re
 from dataclasses import dataclass
@@ -10,53 +10,54 @@ from tasks.settings.base import Day, FilePlace, Number, Settings, Template, read
 from tasks.settings.verify import VerifyKind
 
 HELD_OUT = "held_out"
-"""The benchmark that is the held-out part of the run's own prompts."""
+"""Name of the benchmark that consists of the held-out prompts of the run."""
 SHARE_OF_THE_HUB = 0.05
-"""Rows of a data set on the hub that may be unusable, where nothing is said."""
+"""Default of max_unusable_share for a data set on the hub."""
 DATA_SETS: dict[str, Any] = read_packaged_yaml(__file__, "data_sets.yaml")
-"""Data sets that are known by name."""
+"""Data sets that are known by name, as data_sets.yaml has them."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class ArithmeticSettings(Settings):
-    """Generated arithmetic. Training and held-out problems never overlap, whatever the seed."""
+    """Generated arithmetic problems. Training and held-out problems never overlap, whatever the seed."""
 
     levels: list[Literal[1, 2, 3, 4]] = Field([2], min_length=1)
     """Difficulty: 1 is a+b, 2 is a+b*c, 3 is a*b+c*d, 4 is (a+b)*c-d."""
     held_out_share: Number = Field(0.1, gt=0, lt=1)
     """Share of each level's problems that training never sees, chosen by a hash of the problem."""
     as_code: bool = False
-    """An answer is a program that prints the number, for verify.kind code, in place of a box with it."""
+    """Ask for a program that prints the number (verify.kind code), not for the number in a box."""
 
 
 class SourceSettings(Settings):
-    """Rows with a prompt and a gold answer. Give exactly one of hub, path and arithmetic."""
+    """Source of rows with a prompt and a gold answer. Give exactly one of hub, path and arithmetic."""
 
     hub: str | None = None
     """A data set on the Hugging Face hub, as in ``openai/gsm8k``."""
     revision: str = "main"
-    """A commit, tag or branch on the hub; a commit always names the same rows."""
+    """A commit, tag or branch on the hub. Only a commit always names the same rows."""
     commit: str = ""
-    """Commit that ``revision`` names; looked up when a run opens, unless it is given."""
+    """Commit that ``revision`` names. Without it, the commit is looked up when a run starts."""
     files: list[str] = Field([])
     """Files of the data set on the hub, in the order of their rows."""
     path: FilePlace | None = None
-    """A JSON-lines, JSON or parquet file of your own, or a folder of such files; here or at an ``s3://`` address."""
+    """A JSON-lines, JSON or parquet file of your own, or a folder of such files: a local path or an ``s3://``
+    address."""
     arithmetic: ArithmeticSettings | None = None
-    """Generated problems, those that training never sees."""
+    """Generated problems; a benchmark gets only those that training never sees."""
     prompt: str = "prompt"
-    """The field with the prompt: a text, or messages with role and content, which are taken as they are."""
+    """The field with the prompt: a text, or a list of messages with role and content, which is used unchanged."""
     answer: str = "answer"
-    """The field with the gold answer; ``reward_model.ground_truth`` names one in an object."""
+    """The field with the gold answer; a dot leads into an object, as in ``reward_model.ground_truth``."""
     id: str = ""
-    """The field with the row's id. Without it that is ``prompt_id``, or a digest of the prompt where there is none."""
+    """The field with the row's id. When empty, the id is the field ``prompt_id``, or else a digest of the prompt."""
     gold: Literal["plain", "hashes", "boxed", "livecodebench"] = "plain"
-    """The gold answer in its field: the text, what stands after ####, or what is in the last closed \\boxed{}; of rows
-    of LiveCodeBench, the tests of programs."""
+    """Position of the gold answer in its field: plain is the whole text, hashes the text after ####, boxed the content
+    of the last closed \\boxed{}, and livecodebench the tests of a program, as LiveCodeBench stores them."""
 
     share: Number = Field(1.0, gt=0, le=1)
-    """Share of the rows that is taken, chosen by a hash of their ids and in its order; at 1 all of them, in their own
-    order."""
+    """Share of the rows that is used. Below 1, a hash of their ids chooses and orders the rows; at 1, all rows keep
+    their order."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "SourceSettings":
@@ -72,17 +73,18 @@ class SourceSettings(Settings):
 
     @property
     def pinned(self) -> str:
-        """The commit; empty while it is not known."""
+        """The commit of the rows on the hub; empty while it is unknown."""
         return self.commit or (self.revision if _COMMIT.fullmatch(self.revision) else "")
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A row: what differs from BenchmarkSettings' defaults."""
+    """A known benchmark."""
 
     row: dict[str, Any]
+    """Fields whose values differ from the defaults of BenchmarkSettings."""
     stated: str
-    """Statement of the paper about it."""
+    """Statement of the paper about this benchmark."""
     chosen: str = ""
     """Choices that were made here."""
 
@@ -92,40 +94,40 @@ def _benchmark(stated: str, chosen: str = "", **row: Any) -> Benchmark:
 
 
 BENCHMARKS = {name: _benchmark(**fields) for name, fields in DATA_SETS["benchmarks"].items()}
-"""Known benchmarks."""
+"""Known benchmarks by name."""
 
 
 class BenchmarkSettings(Settings):
-    """Problems that policies are evaluated on. What is not given is that of the run's ``evaluate`` and ``prompts``.
+    """Problems that policies are evaluated on. A field that is null has the value of ``evaluate`` or ``prompts``.
 
-    A name of ``BENCHMARKS`` alone stands for its row; fields that are given beside it take the place of the row's.
+    The name of a known benchmark (``BENCHMARKS``) is enough; further fields replace those of its row.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
     """Name in tables, figures, trackers and artifacts."""
     source: SourceSettings | None = None
-    """Rows of a benchmark of your own. A source takes the place of a known benchmark's as a whole."""
+    """Rows of a benchmark of your own. For a known benchmark, it replaces the whole source."""
     answer_type: VerifyKind | None = None
-    """Kind of judging, as in ``verify.kind``; the run's own without it."""
+    """Kind of judging; ``verify.kind`` when null."""
     problems: int | None = Field(None, ge=1)
-    """Number of problems, the first ones; all of them without it."""
+    """Number of problems, from the first row on; all problems when null."""
     samples_per_problem: int | None = Field(None, ge=1)
     """k of avg@k."""
     max_new_tokens: int | None = Field(None, ge=1)
-    """Longest response to a problem, in tokens."""
+    """Largest length of a response to a problem, in tokens."""
     temperature: Number | None = Field(None, gt=0)
     """Sampling temperature on this benchmark."""
     greedy: bool = False
-    """One greedy response to every problem besides."""
+    """Generate one greedy response to every problem, too."""
     template: Template | None = None
     """The text that the policy continues; ``{prompt}`` stands for the problem."""
     chat: bool | None = None
     """Put the text into the tokenizer's chat template as a user's message."""
     date: Day | None = None
-    """The day that a chat template takes for today."""
+    """The date that a chat template writes as today's."""
     max_unreadable_share: Number = Field(0.1, ge=0, le=1)
-    """More gold answers that the verifier cannot read are an error. Up to it they are counted and listed, and count as
-    not solved."""
+    """Largest share of gold answers that the verifier cannot read; a larger share is an error. Their problems are
+    counted, listed, and treated as not solved."""
 
     @model_validator(mode="before")
     @classmethod
@@ -136,7 +138,7 @@ class BenchmarkSettings(Settings):
             return values
         row = BENCHMARKS[values["name"]].row
         if values.get("source"):
-            # Of another source neither the fields nor the number of problems are known.
+            # The row describes its own source: its fields and number of problems do not fit another one.
             row = {key: value for key, value in row.items() if key not in ("source", "problems")}
         return cls.merge(row, {key: value for key, value in values.items() if key != "source" or value})
 
@@ -152,23 +154,24 @@ class BenchmarkSettings(Settings):
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """A source, and what is known about it."""
+    """A known training set."""
 
     source: dict[str, Any]
+    """Fields of SourceSettings."""
     rows: int | None
-    """Number of rows as those who publish it count them."""
+    """Number of rows according to the publisher."""
     about: str
 
 
 TRAINING_SETS = {name: TrainingSet(**fields) for name, fields in DATA_SETS["training_sets"].items()}
-"""Known training sets."""
+"""Known training sets by name."""
 
 
 class TrainingSetSettings(Settings):
-    """The rows that a run trains on, whatever it takes of them."""
+    """Settings that determine the rows of a run's training set, from which every stage takes some."""
 
     source: SourceSettings
     held_out_share: Number = Field(ge=0, lt=1)
-    """Rows that a hash of their ids keeps from training."""
+    """Share of the rows that a hash of their ids keeps out of training."""
     overlap_words: int = Field(ge=0)
     max_unusable_share: Number = Field(ge=0, le=1)

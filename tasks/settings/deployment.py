@@ -1,4 +1,4 @@
-"""The pods of a cluster: images, sizes, pools and secrets of every role that a task can have."""
+"""Settings of a cluster's pods: image, resources, node pool and secrets of every role that a task can have."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from tasks.process.provenance import image_tag
 from tasks.settings.base import WHOLE_RUN, Settings, in_bucket, read_yaml
 
 VARIABLE = "MU_GRPO_DEPLOYMENT"
-"""The variable that names the file with a deployment while tasks are registered."""
+"""Environment variable with the path of the deployment's file while tasks are registered."""
 VALUES = "MU_GRPO_DEPLOYMENT_VALUES"
-"""The variable of pods that compile tasks themselves, with the deployment that these were registered with, as JSON."""
+"""Environment variable of pods that compile tasks: the deployment that the tasks were registered with, as JSON."""
 Role = Literal["cpu", "prefetch", "verify", "rollout", "evaluate", "train"]
 ROLES: tuple[Role, ...] = ("cpu", "prefetch", "verify", "rollout", "evaluate", "train")
 Image = Literal["cpu", "rollout", "train", "alternate"]
@@ -24,13 +24,13 @@ _FACTORS |= {f"{unit}i": 2.0 ** (10 * n) for n, unit in enumerate("KMGTPE", 1)}
 
 
 def quantity(text: str) -> float:
-    """Return the number that a Kubernetes quantity stands for, cores or bytes, or raise ValueError."""
-    found = _QUANTITY.match(text)
-    if found is None:
+    """Return the number of cores or bytes that a Kubernetes quantity stands for; raise ValueError if it is none."""
+    match = _QUANTITY.match(text)
+    if match is None:
         raise ValueError(
-            "is no quantity; allowed: a number with m, Ki, Mi, Gi, Ti, k, M, G, T or nothing, such as 64Gi"
+            "is not a quantity; allowed: a number with m, Ki, Mi, Gi, Ti, k, M, G, T or nothing, such as 64Gi"
         )
-    return float(found[1]) * _FACTORS[found[2] or ""] * 10.0 ** int(found[3] or 0)
+    return float(match[1]) * _FACTORS[match[2] or ""] * 10.0 ** int(match[3] or 0)
 
 
 def _check_quantity(text: str) -> str:
@@ -42,38 +42,38 @@ Quantity = Annotated[str, AfterValidator(_check_quantity)]
 
 
 class PodSettings(Settings):
-    """A pod of one role. Requests are limits: what a pod may use is there when it starts."""
+    """The pod of one role. Requests equal limits: the node reserves all that the pod may use."""
 
     image: Image = "cpu"
-    """The image of which role it runs."""
+    """Image of the pod."""
     cpu: Quantity = "1"
     """Cores, as a Kubernetes quantity."""
     memory: Quantity = "2Gi"
-    """Memory of the pod, in which its shared memory counts."""
+    """Memory of the pod, including its shared memory."""
     ephemeral_storage: Quantity = "8Gi"
-    """Disk for the local copy of what the pod reads and writes."""
+    """Disk for local copies of the artifacts that the pod reads and writes."""
     gpus: int = Field(0, ge=0)
     """GPUs of the pod."""
     accelerator: str = ""
-    """Kind of GPU, as Flyte names accelerators: nvidia-h200, nvidia-h100, nvidia-l40s. Empty: any."""
+    """Kind of GPU by its name in Flyte, such as nvidia-h200, nvidia-h100 or nvidia-l40s; any kind when empty."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm; NCCL and vLLM with several GPUs need it."""
     template: str = "mu-grpo-cpu"
-    """The PodTemplate in the namespace: service account, tolerations, security, grace period."""
+    """Name of the PodTemplate in the namespace, which has service account, tolerations, security and grace period."""
     interruptible: bool = False
     """Let the pod run on spot nodes; the last attempt goes to a regular one."""
     retries: int = Field(3, ge=0)
-    """Attempts that may follow a failed one."""
+    """Largest number of further attempts after the first one fails."""
     timeout_minutes: int = Field(1440, ge=0)
-    """A guard against steps that hang: Flyte ends an attempt after so many minutes, and gives the step up when twice as
-    many have passed since it was queued, all attempts and all waiting for nodes and for other pods counted. The shards
-    of a map task count as one step. 0: no limit, for what may take or wait for days."""
+    """Time limit against steps that hang. Flyte ends an attempt after this time, and fails the step twice this time
+    after it was queued, which includes all attempts and all waiting for nodes and for other pods. The shards of a map
+    task count as one step. 0: no limit, for steps that may run or wait for days."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "PodSettings":
         if self.shared_memory is not None and quantity(self.shared_memory) >= quantity(self.memory):
             raise ValueError(
-                f"shared_memory {self.shared_memory} with memory {self.memory}; allowed: less, since it counts in it"
+                f"shared_memory {self.shared_memory} with memory {self.memory}; allowed: less, as memory includes it"
             )
         if self.accelerator and not self.gpus:
             raise ValueError(f"accelerator {self.accelerator} with gpus 0; allowed: none, or a number of gpus")
@@ -81,14 +81,14 @@ class PodSettings(Settings):
 
 
 class SecretSettings(Settings):
-    """Keys of one Kubernetes secret; an empty key is asked for by no task."""
+    """Keys of one Kubernetes secret. Tasks ask for no key that is empty here."""
 
     name: str = "mu-grpo"
     """Name of the Kubernetes secret."""
     hub_token: str = ""
-    """Key with the token of the Hugging Face hub, for the tasks that fetch policies and prompts alone."""
+    """Key with the token of the Hugging Face hub; only tasks that fetch policies and prompts get it."""
     tracker_key: str = ""
-    """Key with wandb's API key, for the tasks that train and evaluate alone."""
+    """Key with wandb's API key; only tasks that train and evaluate get it."""
 
 
 PlanName = Literal["smoke", "single_gpu", "paper_7b", "nightly_evaluation", "weekly", "reproduction"]
@@ -99,35 +99,35 @@ class LaunchPlanSettings(Settings):
     """A named way to start a run on a cluster."""
 
     config: str
-    """The run's settings, a file whose path begins at the project's root: configs/tiny-cpu.yaml."""
+    """File with the settings of the run, relative to the root of the project, such as configs/tiny-cpu.yaml."""
     schedule: str = ""
-    """Times at which it starts by itself: a cron expression of five fields, in UTC."""
+    """Times at which Flyte starts a run: a cron expression of five fields, in UTC; empty to start runs by hand."""
 
 
 class DeploymentSettings(Settings):
     """Pods and images of a run's tasks on a cluster; a file per cluster and size of policy in configs/deployments."""
 
     images: str = "mu-grpo"
-    """Start of the images' names: ``registry.example/team/mu-grpo`` gives ``...-cpu``, ``...-rollout``, ..."""
+    """Prefix of the names of images: ``registry.example/team/mu-grpo`` gives ``...-cpu``, ``...-rollout``, ..."""
     tag: str = Field(default_factory=image_tag, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
-    """Tag of the images. Left out, it is what ``make images`` gives those of the code that registers: its commit."""
+    """Tag of the images. The default is the commit of the code that registers, as ``make images`` tags its images."""
     pods: dict[Role, PodSettings] = Field(default_factory=dict, validate_default=True)
     """Pods by role; a role that is left out has a small CPU pod."""
     train_nodes: int = Field(1, ge=1)
     """Nodes that train one policy together; more than one needs the training operator."""
     accelerator_label: str = "k8s.amazonaws.com/accelerator"
-    """The node label that names a node's GPU: what ``gpu-device-node-label`` is in Flyte's own settings."""
+    """Node label with the kind of a node's GPU, the same as ``gpu-device-node-label`` in the settings of Flyte."""
     spot_label: str = Field("mu-grpo/pool=rollout", pattern=r"^[^=\s]+=[^=\s]+$")
-    """Label and taint of spot nodes, to which Flyte's own settings send what may be interrupted, and nothing else."""
+    """Label and taint of spot nodes. The settings of Flyte send interruptible pods there, and no others."""
     secrets: SecretSettings = SecretSettings()
     max_parallelism: int = Field(16, ge=1)
-    """Most pods of an execution at once."""
+    """Largest number of pods of an execution that run at the same time."""
     store: str = ""
     """Store of the runs that launch plans start: ``s3://bucket/prefix``."""
     launch_plans: dict[PlanName, LaunchPlanSettings] = Field(default_factory=dict)
     """Launch plans that this cluster offers; see workflows/launch_plans.py."""
     notify: list[str] = Field(default_factory=list)
-    """Addresses that get a mail when a run of a launch plan fails, is aborted or times out."""
+    """E-mail addresses that are notified when a run of a launch plan fails, is aborted or times out."""
 
     @field_validator("pods")
     @classmethod
@@ -136,7 +136,7 @@ class DeploymentSettings(Settings):
         return {role: pods.get(role, PodSettings(template=templates[role])) for role in ROLES}
 
     @model_validator(mode="after")
-    def _plans_are_whole(self) -> "DeploymentSettings":
+    def _launch_plans_are_complete(self) -> "DeploymentSettings":
         if self.launch_plans and not in_bucket(self.store):
             raise ValueError(
                 f"store: {self.store!r} with launch_plans; allowed: s3://bucket/prefix, which pods can reach"
@@ -144,7 +144,7 @@ class DeploymentSettings(Settings):
         for name, plan in self.launch_plans.items():
             if bool(plan.schedule) != (name in SCHEDULED):
                 allowed = (
-                    "a cron expression, as 0 3 * * *" if name in SCHEDULED else "none, this plan is started by hand"
+                    "a cron expression, as 0 3 * * *" if name in SCHEDULED else "none, as this plan is started by hand"
                 )
                 raise ValueError(f"launch_plans.{name}.schedule: {plan.schedule!r}; allowed: {allowed}")
         return self
@@ -154,22 +154,22 @@ class DeploymentSettings(Settings):
         return self.pods[role]
 
     def image(self, role: Role, takes_turns: bool = False) -> str:
-        """Return the image of a role's pod; a task that generates and trains has one where training has."""
+        """Return the image of a role's pod; ``takes_turns`` is true for a task that generates and trains."""
         image = self.pod(role).image
         return f"{self.images}-{'alternate' if takes_turns and image == 'train' else image}:{self.tag}"
 
     @classmethod
     def read(cls, path: Path, named_by: str = VARIABLE) -> "DeploymentSettings":
-        """Return the deployment of a file; messages say what named it.
+        """Read a deployment from a file; messages say that ``named_by`` named the file.
 
         Raises:
-            SettingsError: it cannot be read, or something in it is not allowed.
+            SettingsError: the file cannot be read, or a value in it is not allowed.
         """
         return cls.parse(read_yaml(path, cls.model_fields, "configs/deployments/gpu-4.yaml", named_by), WHOLE_RUN)
 
     @classmethod
     def current(cls) -> "DeploymentSettings":
-        """Return the deployment that the environment holds or names, or small pods without GPUs."""
+        """Return the deployment that an environment variable holds or names; otherwise small pods without GPUs."""
         if values := os.environ.get(VALUES):
             return cls.model_validate_json(values)
         return cls.read(Path(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else cls()

@@ -1,4 +1,4 @@
-"""Engines, which generate, and backends, which train: their number types and their share of the devices."""
+"""Settings of engines, which generate, and of backends, which train: number types, devices, memory."""
 
 import json
 from importlib import import_module
@@ -13,29 +13,33 @@ Dtype = Literal["float32", "bfloat16"]
 
 
 class EngineSettings(Kinds):
-    """The engine that generates. A new engine is a subclass, whose class variables say what a plan must know of it."""
+    """The engine that generates.
+
+    A new engine is a subclass, whose class variables tell a plan how it uses devices.
+    """
 
     path: ClassVar[str]
-    """``module:class`` of a class that follows ``tasks.rollout.engine.Engine``. It is imported when it is needed."""
+    """``module:class`` of a class that implements ``tasks.rollout.engine.Engine``; imported on first use."""
     refills: ClassVar[bool] = True
-    """A waiting response takes the place of a complete one; otherwise a batch ends with its longest one."""
+    """The engine starts a waiting response when another one is complete; otherwise a batch lasts as long as its longest
+    response."""
     own_weights: ClassVar[bool] = True
-    """The engine keeps weights beside those of a trainer with which it takes turns, in a reserved share of a GPU's
-    memory; otherwise it uses the trainer's tensors."""
+    """In a task that generates and trains, the engine keeps its own weights in a reserved share of a GPU's memory;
+    otherwise it uses the trainer's tensors."""
     several_devices: ClassVar[bool] = True
-    """``tensor_parallel`` may be above 1."""
+    """The engine allows ``tensor_parallel`` above 1."""
     kind: str = "transformers"
-    """transformers in this process, vLLM, or an engine of your own."""
+    """Library that generates, or an engine of your own."""
     dtype: Dtype = "float32"
-    """Number type of weights and KV cache. Log-probabilities are float32."""
+    """Number type of weights and KV cache. Log-probabilities are always float32."""
     batch_size: int = Field(512, ge=1)
-    """Most responses that are decoded at once."""
+    """Largest number of responses that are decoded at the same time."""
     tensor_parallel: int = Field(1, ge=1)
-    """GPUs that share the weights; 1 with transformers."""
+    """Number of GPUs that share the weights; 1 with transformers."""
 
     @property
     def memory_share(self) -> float:
-        """Share of a GPU's memory for weights and KV cache."""
+        """Return the share of a GPU's memory for weights and KV cache."""
         return 0.9
 
     @classmethod
@@ -47,15 +51,15 @@ class EngineSettings(Kinds):
     @model_validator(mode="after")
     def _devices(self) -> Self:
         if self.tensor_parallel > 1 and not self.several_devices:
-            several = " or ".join(name for name, one in EngineSettings.kinds().items() if one.several_devices)
+            parallel = " or ".join(name for name, kind in EngineSettings.kinds().items() if kind.several_devices)
             raise ValueError(
-                f"tensor_parallel {self.tensor_parallel} with kind {self.kind}; allowed: 1, or kind {several}"
+                f"tensor_parallel {self.tensor_parallel} with kind {self.kind}; allowed: 1, or kind {parallel}"
             )
         return self
 
 
 class TransformersSettings(EngineSettings):
-    """transformers, in the process that asks for responses."""
+    """transformers, in the process of the task."""
 
     path = "tasks.rollout.transformers_engine:TransformersEngine"
     refills = own_weights = several_devices = False
@@ -63,25 +67,25 @@ class TransformersSettings(EngineSettings):
 
 
 class VllmSettings(EngineSettings):
-    """vLLM, in processes of its own."""
+    """vLLM, in separate processes."""
 
     path = "tasks.rollout.vllm_engine:VllmEngine"
     kind: Literal["vllm"] = "vllm"
     gpu_memory_share: Number = Field(0.9, gt=0, le=1)
-    """Share of a GPU's memory for weights and KV cache. Where vLLM takes turns with training, weights and moments of
-    that stay beside it."""
+    """Share of a GPU's memory for weights and KV cache. In a task that generates and trains, the trainer's weights and
+    moments need the rest."""
     batch_tokens: int | None = Field(None, ge=1)
-    """Most tokens of a forward pass; vLLM's own default without it."""
+    """Largest number of tokens in a forward pass; vLLM's default when null."""
     prefix_caching: bool = True
-    """A prompt's keys and values are computed once for all of its responses."""
+    """Compute the keys and values of a prompt once for all of its responses."""
     chunked_prefill: bool = True
-    """Long prompts are read in portions, beside the decoding of others."""
+    """Split the prefill of long prompts into chunks that share forward passes with the decoding of other responses."""
     eager: bool = False
-    """Neither compilation nor CUDA graphs; starts faster, generates slower."""
+    """Use neither compilation nor CUDA graphs: vLLM starts faster and generates slower."""
 
     @property
     def memory_share(self) -> float:
-        """See ``EngineSettings``."""
+        """Return the share of a GPU's memory for weights and KV cache."""
         return self.gpu_memory_share
 
 
@@ -95,32 +99,32 @@ _OURS = (
     "gradient_accumulation_steps",
     "train_batch_size",
 )
-"""Keys of DeepSpeed for what the trainer decides; they would be silently passed over."""
+"""Keys of DeepSpeed's configuration that the trainer decides; without an error they would be silently ignored."""
 
 
 class BackendSettings(Kinds):
-    """The backend, which holds the weights while they are trained, in one or several processes."""
+    """The backend that holds the weights during training, in one or several processes."""
 
     kind: str = "torch"
-    """torch in one process, or DeepSpeed in several."""
+    """Library that trains."""
     dtype: Dtype = "float32"
-    """Number type of the forward and backward pass. Weights that are updated, and AdamW's moments, are float32 in any
-    case."""
+    """Number type of the forward and backward pass. The weights that AdamW updates, and its moments, are always
+    float32."""
     processes: int = Field(1, ge=1)
-    """Processes on a node, one per GPU; 1 with torch."""
+    """Number of processes on a node, one per GPU; 1 with torch."""
     gradient_checkpointing: bool = False
-    """Keeps a layer's input alone and computes the layer again in the backward pass."""
+    """Keep only the input of every layer, and compute the layer again in the backward pass."""
     liger: bool = False
-    """Liger's kernels for norms and gated linear units: less memory and time, on GPUs alone."""
+    """Use Liger's kernels for norms and gated linear units, which save memory and time; only on GPUs."""
 
     @property
     def deepspeed_config(self) -> dict[str, Any]:
-        """DeepSpeed's configuration; empty for torch."""
+        """Return DeepSpeed's configuration; empty for torch."""
         return {}
 
     @property
     def zero_stage(self) -> int:
-        """Stage of DeepSpeed's ZeRO; 0 for torch."""
+        """Return the stage of DeepSpeed's ZeRO; 0 for torch."""
         return int(self.deepspeed_config.get("zero_optimization", {}).get("stage", 0))
 
 
@@ -141,18 +145,18 @@ class DeepSpeedSettings(BackendSettings):
 
     kind: Literal["deepspeed"] = "deepspeed"
     deepspeed: str = ""
-    """DeepSpeed's JSON, or the path of a file with it: configs/deepspeed/zero2.json and its neighbours. The ZeRO stage
-    says what processes share: AdamW's moments (1), gradients too (2), and weights too (3)."""
+    """DeepSpeed's configuration as JSON, or the path of a JSON file such as configs/deepspeed/zero2.json. The ZeRO
+    stage decides what is split over the processes: AdamW's moments (1), also gradients (2), also weights (3)."""
 
     @field_validator("deepspeed", mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        """Its content in one form, so that the place of a file enters no key."""
+        """Return the configuration as JSON with sorted keys, so that no path is part of a cache key."""
         try:
             if isinstance(value, str) and value and not value.lstrip().startswith("{"):
                 value = Path(value).read_text()
-            found = json.loads(value) if isinstance(value, str) and value else value
-            return json.dumps(found, sort_keys=True) if isinstance(found, dict) else value
+            content = json.loads(value) if isinstance(value, str) and value else value
+            return json.dumps(content, sort_keys=True) if isinstance(content, dict) else value
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"cannot be read: {error}; allowed: DeepSpeed's JSON or the path of a file with it"
@@ -160,9 +164,9 @@ class DeepSpeedSettings(BackendSettings):
 
     @property
     def deepspeed_config(self) -> dict[str, Any]:
-        """The content of ``deepspeed``."""
-        found: dict[str, Any] = json.loads(self.deepspeed or "{}")
-        return found
+        """Return the content of ``deepspeed``."""
+        content: dict[str, Any] = json.loads(self.deepspeed or "{}")
+        return content
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -180,9 +184,9 @@ class DeepSpeedSettings(BackendSettings):
 
 
 class LoraSettings(Settings):
-    """Adapters in place of all weights: what is trained and stored is a fraction of the policy."""
+    """Low-rank adapters (LoRA): only they are trained and stored, a fraction of the policy."""
 
     rank: int = Field(32, ge=1)
-    """Rank of the two matrices of an adapter."""
+    """Rank of the product of an adapter's two matrices."""
     alpha: Number = Field(64.0, gt=0)
-    """Adapters are scaled by alpha / rank."""
+    """Numerator of the scale of adapters, alpha / rank."""

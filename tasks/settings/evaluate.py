@@ -1,4 +1,4 @@
-"""Settings of evaluation: those of a run, and what they amount to for each of its benchmarks."""
+"""Settings of evaluation, for a run and for each of its benchmarks."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from tasks.settings.devices import EngineSettings
 from tasks.settings.steps import PromptsSettings
 from tasks.settings.verify import VerifySettings
 
-_OF_SAMPLING = {"samples_per_problem": None, "max_new_tokens": None, "temperature": None, "greedy": False}
-"""Fields of a benchmark that change none of its problems."""
+_SAMPLING_DEFAULTS = {"samples_per_problem": None, "max_new_tokens": None, "temperature": None, "greedy": False}
+"""Defaults of the fields of a benchmark that change responses, but not problems."""
 
 
 class EvaluationSettings(Settings):
@@ -20,39 +20,39 @@ class EvaluationSettings(Settings):
     samples_per_problem: int = Field(4, ge=1)
     """k of avg@k."""
     max_new_tokens: int = Field(ge=1)
-    """Longest response to a problem, in tokens."""
+    """Largest length of a response to a problem, in tokens."""
     temperature: Number = Field(1.0, gt=0)
     """Sampling temperature."""
     greedy: bool = True
-    """One greedy response to every problem besides, on the benchmarks that ask for it."""
+    """Generate one greedy response to every problem, too, on the benchmarks that ask for it."""
     engine: EngineSettings | None = None
-    """Engine of the evaluations; that of the rollouts without it."""
+    """Engine of the evaluations; ``rollout.engine`` when null."""
     responses_per_part: int = Field(1024, ge=1)
-    """Responses after which what there is so far is saved; whole problems."""
+    """Responses, in whole problems, after which a task saves its progress."""
 
 
 class EvaluateSettings(EvaluationSettings):
-    """Measurement of a policy's accuracy: the benchmarks, and what they do not say themselves."""
+    """Measurement of a policy's accuracy: the benchmarks, and defaults for their fields."""
 
     problems: int = Field(500, ge=1)
-    """Problems of the benchmark ``held_out``; all of them where fewer are held out."""
+    """Largest number of problems of the benchmark ``held_out``."""
     benchmarks: list[BenchmarkSettings] = Field([BenchmarkSettings(name=HELD_OUT)], min_length=1)
     """Names of known benchmarks, or benchmarks of your own. The mean over them is the headline."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> "EvaluateSettings":
-        names = [one.name for one in self.benchmarks]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"benchmarks: {', '.join(twice)} comes twice; allowed: names that differ")
+        names = [benchmark.name for benchmark in self.benchmarks]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"benchmarks: {', '.join(repeated)} is given twice; allowed: names that differ")
         return self
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A benchmark of a run, with nothing left open."""
+    """A benchmark of a run with all of its settings filled in."""
 
     benchmark: BenchmarkSettings
-    """Its problems alone: fields of sampling have their defaults."""
+    """The problems; the fields of sampling have their defaults."""
     evaluation: EvaluationSettings
     verify: VerifySettings
 
@@ -60,8 +60,8 @@ class Measure:
 def measures(
     evaluate: EvaluateSettings, prompts: PromptsSettings, verify: VerifySettings, engine: EngineSettings | None
 ) -> list[Measure]:
-    """Return the measures of every policy; ``engine`` evaluates where ``evaluate`` names none."""
-    found = []
+    """Return a measure for each benchmark; ``engine`` is used if ``evaluate`` names none."""
+    filled = []
     for benchmark in evaluate.benchmarks:
         held_out = benchmark.source is None
         kind = benchmark.answer_type or verify.kind
@@ -86,8 +86,8 @@ def measures(
             engine=evaluate.engine or engine,
             responses_per_part=evaluate.responses_per_part,
         )
-        own = verify
+        verifier = verify
         if kind != verify.kind:
-            own = VerifySettings.parse(VerifySettings.merge(verify.model_dump(mode="json"), {"kind": kind}))
-        found.append(Measure(benchmark.model_copy(update=problems | _OF_SAMPLING), evaluation, own))
-    return found
+            verifier = VerifySettings.parse(VerifySettings.merge(verify.model_dump(mode="json"), {"kind": kind}))
+        filled.append(Measure(benchmark.model_copy(update=problems | _SAMPLING_DEFAULTS), evaluation, verifier))
+    return filled

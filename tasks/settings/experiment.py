@@ -1,4 +1,4 @@
-"""Models x systems x seeds: the runs that a reproduction compares."""
+"""Settings of a reproduction, which compares runs of models x systems x seeds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tasks.settings.base import Number, Settings, read_yaml
 from tasks.settings.run import RunSettings
 
 Changes = dict[str, Any]
-"""Fields of a run's settings, as a file of configs/ writes them; sections are merged field by field."""
+"""Fields of a run's settings, as in a file of configs/; sections are merged field by field."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,39 +26,39 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """``tiny, mu_grpo, seed 0``."""
+        """Return the name of the run, such as ``tiny, mu_grpo, seed 0``."""
         return f"{self.model}, {self.system}, seed {self.seed}"
 
 
 class LaboratorySettings(Settings):
-    """Questions of the laboratory that a reproduction asks too, of its first model with the reference's settings."""
+    """Parts of the laboratory that a reproduction includes, with its first model and the settings of ``reference``."""
 
     parts: list[Literal["a", "b", "c", "d"]] = Field(min_length=1)
-    """a is Figure 2 of the paper, b its Figure 3."""
+    """Parts of the laboratory; a is Figure 2 of the paper, b is Figure 3."""
     updates: int = Field(256, ge=1)
-    """Updates of every run; prompts_per_stage in ``changes`` must give as many."""
+    """Number of updates of every run; prompts_per_stage in ``changes`` must fit this number."""
     evaluations: int = Field(16, ge=1)
-    """Evaluations along every run."""
+    """Number of evaluations during every run."""
     changes: Changes = Field(default_factory=dict)
-    """Changes of those settings. The laboratory measures on one benchmark."""
+    """Changes to these settings. They must leave one benchmark, on which the laboratory measures."""
 
 
 class ExperimentSettings(Settings):
     """The runs of a reproduction, and how they are compared."""
 
     models: dict[str, Changes] = Field(min_length=1)
-    """Settings of each model, by its name: the policy, its prompts, lengths."""
+    """Settings of each model by name, such as its policy, prompts and lengths."""
     systems: dict[str, Changes] = Field(min_length=2)
-    """Settings of each system, by its name: preset, objective, updates_per_rollout. Without the last the system works
-    in four large stages."""
+    """Settings of each system by name: preset, objective, updates_per_rollout. Without updates_per_rollout, a system
+    runs in four large stages."""
     common: Changes = Field(default_factory=dict)
     """Settings that all runs share."""
     seeds: list[int] = Field([0, 1, 2], min_length=1)
-    """Seeds; every model and system is run with each of them."""
+    """Seeds of the runs of every model and system."""
     reference: str = "mu_grpo"
-    """The system that every other one is compared with."""
+    """Name of the system that all others are compared with."""
     margin: Number = Field(0.02, gt=0, lt=1)
-    """Mean accuracies that differ by less are held to be equal; an equivalence test says whether they do."""
+    """Margin of the equivalence test: mean accuracies that differ by less count as equal."""
 
     laboratory: LaboratorySettings | None = None
 
@@ -66,22 +66,22 @@ class ExperimentSettings(Settings):
     def _named(self) -> "ExperimentSettings":
         if self.reference not in self.systems:
             raise ValueError(
-                f"reference: {self.reference!r} is none of the systems; allowed: {', '.join(self.systems)}"
+                f"reference: {self.reference!r} is not one of the systems; allowed: {', '.join(self.systems)}"
             )
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds: {self.seeds} has one twice; allowed: different ones")
+            raise ValueError(f"seeds: {self.seeds} repeats a seed; allowed: different seeds")
         return self
 
     @property
     def baselines(self) -> list[str]:
-        """All systems but the reference."""
+        """Return the names of all systems except the reference."""
         return [name for name in self.systems if name != self.reference]
 
     def runs(self, store: str, overrides: str = "") -> list[PlannedRun]:
-        """Return every run, seed by seed, so that what is there after an interruption can be compared.
+        """Return every run, ordered by seed, so that after an interruption the finished runs can be compared.
 
         Raises:
-            SettingsError: what is wrong in the settings of a run, and which.
+            SettingsError: the settings of a run are wrong. The message names the run.
         """
         return [
             PlannedRun(model, system, seed, self._settings(model, system, {"store": store, "seed": seed}, overrides))
@@ -94,19 +94,19 @@ class ExperimentSettings(Settings):
         """Return the settings that the laboratory's runs share.
 
         Raises:
-            SettingsError: what is wrong in them.
+            SettingsError: these settings are wrong.
         """
         assert self.laboratory is not None
         layers = (next(iter(self.models.values())), self.systems[self.reference], self.laboratory.changes)
         return _merge_layers("laboratory", (self.common, *layers, {"store": store}), overrides)
 
-    def _settings(self, model: str, system: str, where: Changes, overrides: str) -> RunSettings:
-        layers = (self.common, self.models[model], self.systems[system], where)
+    def _settings(self, model: str, system: str, run: Changes, overrides: str) -> RunSettings:
+        layers = (self.common, self.models[model], self.systems[system], run)
         return _merge_layers(f"model {model!r} with system {system!r}", layers, overrides)
 
 
 def holds_experiment(path: Path) -> bool:
-    """Return True if a YAML file holds an experiment, not a run.
+    """Return True if a YAML file holds an experiment, and False if it holds a run.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -115,7 +115,7 @@ def holds_experiment(path: Path) -> bool:
 
 
 def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
-    """Return the experiment in a YAML file, and the store that it names.
+    """Read the experiment from a YAML file, and return it with the store that the file names.
 
     Raises:
         SettingsError: the file cannot be read, or holds no experiment, or the experiment is wrong.

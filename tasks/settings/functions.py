@@ -1,4 +1,4 @@
-"""Finds a function of the user's own, such as a reward function, without running its module."""
+"""Find a user's function, such as a reward function, without running its module."""
 
 import ast
 import hashlib
@@ -12,26 +12,27 @@ from symtable import symtable
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _OURS = ("tasks", "workflows")
-"""Packages whose changes are those of cache versions."""
+"""Packages of this project, whose changes the cache versions follow."""
 _INSTALLED = ("site-packages", "dist-packages")
-"""Folders of installed packages: other packages in them are no part of one."""
+"""Names of folders with installed packages; a digest includes only the function's own package of such a folder."""
 
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """Origin of a function of the user's own."""
+    """Source of a user's function."""
 
     root: Path
-    """The folder that Python imports its module from."""
+    """The folder that Python imports the function's module from."""
     digest: str
-    """SHA-256 of the module's file and of the files below ``root`` that it imports, directly or not."""
+    """SHA-256 of the module's file and of the files below ``root`` that it imports, also
+    indirectly."""
 
 
 def find_function(name: str) -> FunctionSource:
-    """Finds ``module:name`` in the current folder, then in the folders of ``sys.path``.
+    """Find the function ``module:name`` in the current folder, or else in the folders of ``sys.path``.
 
     Raises:
-        ValueError: there is no such module or function, or it does not take three arguments.
+        ValueError: the module or the function does not exist, or the function does not take three arguments.
     """
     if not _NAME.fullmatch(name):
         raise ValueError("allowed: a module and a function in it, as in my_rewards:score")
@@ -41,7 +42,7 @@ def find_function(name: str) -> FunctionSource:
     if not files or files[-1][0] != module:
         raise ValueError(
             f"there is no module {module}, neither in the current folder {here} nor among the installed ones. "
-            f"Name a file {module.replace('.', '/')}.py there, or install its package; in a pod the image must have it"
+            f"Add {module.replace('.', '/')}.py to this folder, or install its package; in a pod, the image needs it"
         )
     path = files[-1][1]
     root = path.parents[module.count(".") + (path.name == "__init__.py")]
@@ -50,28 +51,28 @@ def find_function(name: str) -> FunctionSource:
 
 
 def _check(path: Path, function: str) -> None:
-    """Raise ValueError unless a module's text defines, imports or assigns a function that takes three arguments.
+    """Raise ValueError unless a module defines a function that takes three arguments, or imports or assigns the name.
 
-    What it imports or assigns is looked at when a worker has loaded it.
+    An imported or assigned object is checked after a worker has loaded it.
     """
     try:
         text = decode_source(path.read_bytes())
         tree, names = ast.parse(text), symtable(text, str(path), "exec")
     except (SyntaxError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not Python: {error}") from None
-    bound = {one.get_name() for one in names.get_symbols() if one.is_assigned() or one.is_imported()}
-    defined = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-    stars = any(isinstance(one, ast.ImportFrom) and one.names[0].name == "*" for one in ast.walk(tree))
-    if function not in bound and not stars:
+    bound = {symbol.get_name() for symbol in names.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    has_star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))
+    if function not in bound and not has_star:
         raise ValueError(f"{path} has no function {function}; it has {', '.join(defined) or 'no function'}")
-    stored = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    found = None if function in stored else defined.get(function)
-    if isinstance(found, ast.AsyncFunctionDef):
+    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    definition = None if function in assigned else defined.get(function)
+    if isinstance(definition, ast.AsyncFunctionDef):
         raise ValueError(f"{function} in {path} is a coroutine; allowed: a plain function")
-    if found is not None and not _takes_three(found.args):
+    if definition is not None and not _takes_three(definition.args):
         raise ValueError(
-            f"{function}({ast.unparse(found.args)}) in {path}, line {found.lineno}; allowed: a function that can be "
-            "called with three arguments, prompt, response, answer"
+            f"{function}({ast.unparse(definition.args)}) in {path}, line {definition.lineno}; allowed: a function that "
+            "can be called with three arguments, prompt, response, answer"
         )
 
 
@@ -82,25 +83,25 @@ def _takes_three(arguments: ast.arguments) -> bool:
 
 
 def _digest(module: str, root: Path) -> str:
-    own = module.partition(".")[0]
-    seen: dict[str, str] = {}
+    package = module.partition(".")[0]
+    digests: dict[str, str] = {}
     waiting = [module]
     while waiting:
         for name, path in _files(waiting.pop(), [str(root)]):
-            if name in seen:
+            if name in digests:
                 continue
             data = path.read_bytes()
-            seen[name] = hashlib.sha256(data).hexdigest()
+            digests[name] = hashlib.sha256(data).hexdigest()
             waiting += [
-                one
-                for one in _imported(data, name, path)
-                if (top := one.partition(".")[0]) == own or (top not in _OURS and root.name not in _INSTALLED)
+                other
+                for other in _imported(data, name, path)
+                if (top := other.partition(".")[0]) == package or (top not in _OURS and root.name not in _INSTALLED)
             ]
-    return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
+    return hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()
 
 
 def _imported(data: bytes, name: str, path: Path) -> Iterator[str]:
-    """Full names of the modules that a module may import; of ``from a import b`` both ``a`` and ``a.b``."""
+    """Yield the full names of the modules that a module may import: both ``a`` and ``a.b`` for ``from a import b``."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(data)):
         if isinstance(node, ast.Import):
@@ -109,18 +110,18 @@ def _imported(data: bytes, name: str, path: Path) -> Iterator[str]:
             parents = package.split(".")
             base = ".".join(parents[: len(parents) + 1 - node.level]) if node.level else ""
             start = ".".join(filter(None, [base, node.module]))
-            yield from (".".join(filter(None, [start, *end])) for end in [(), *((one.name,) for one in node.names)])
+            yield from (".".join(filter(None, [start, *end])) for end in [(), *((alias.name,) for alias in node.names)])
 
 
 def _files(module: str, folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Names and files of a module and the packages that it is in, from the outermost one, as far as they are found."""
+    """Yield name and file of a module's packages, the outermost first, and of the module, as far as they exist."""
     parts = module.split(".")
-    places = [Path(folder) for folder in folders]
+    parents = [Path(folder) for folder in folders]
     for depth, part in enumerate(parts, 1):
-        paths = (path for place in places for path in (place / part / "__init__.py", place / f"{part}.py"))
-        found = next((path for path in paths if path.is_file()), None)
-        if found is None:  # A package without __init__.py may be in several folders.
-            places = [place / part for place in places if (place / part).is_dir()]
+        paths = (path for parent in parents for path in (parent / part / "__init__.py", parent / f"{part}.py"))
+        file = next((path for path in paths if path.is_file()), None)
+        if file is None:  # A package without __init__.py may be in several folders.
+            parents = [parent / part for parent in parents if (parent / part).is_dir()]
             continue
-        yield ".".join(parts[:depth]), found
-        places = [found.parent] if found.name == "__init__.py" else []
+        yield ".".join(parts[:depth]), file
+        parents = [file.parent] if file.name == "__init__.py" else []

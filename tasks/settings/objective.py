@@ -1,4 +1,4 @@
-"""Settings of the objective, one class per component. An algorithm is a named row of them, see ``presets``."""
+"""Settings of the objective, one class per component. A preset (``presets``) is a named row of these settings."""
 
 import math
 from typing import ClassVar, Literal, Self
@@ -9,23 +9,23 @@ from tasks.settings.base import Kinds, Number, Settings
 
 
 class AdvantageSettings(Settings):
-    """Advantages from the rewards of a group: reward minus baseline, over scale."""
+    """Advantages from the rewards of a group: (reward - baseline) / scale."""
 
     baseline: Literal["mean", "logavgexp", "none"] = "mean"
-    """The group's mean, its log-average-exp (OPMD as in Trinity), or nothing."""
+    """Baseline of a group: the mean of its rewards, their log-average-exp (OPMD as in Trinity), or none."""
     baseline_offset: Number = 0.0
-    """Added to the baseline: -0.1 puts it below the mean (AsymRE)."""
+    """Number that is added to the baseline: -0.1 puts it below the mean (AsymRE)."""
     temperature: Number = Field(1.0, gt=0)
-    """Temperature of the log-average-exp; no other baseline has one."""
+    """Temperature of baseline logavgexp; other baselines have none."""
     scale: Literal["std", "std_biased", "sqrt_eps", "batch_std", "none"] = "std"
-    """Divide by the group's standard deviation (ddof 1), by the biased one (ddof 0), by sqrt(variance + epsilon), by
-    the standard deviation of all rewards of the stage (of the refresh, where they alternate), or by nothing
-    (Dr.GRPO)."""
+    """Divisor of the advantages: std is the group's standard deviation with ddof 1, std_biased the one with ddof 0,
+    sqrt_eps sqrt(variance + epsilon), batch_std the standard deviation of all rewards of the stage (of the refresh,
+    where generation and training take turns), and none 1 (Dr.GRPO)."""
     epsilon: Number = Field(1e-6, ge=0)
-    """Added to the standard deviation, or to the variance with sqrt_eps."""
+    """Number that is added to the standard deviation, or to the variance with scale sqrt_eps."""
 
     @model_validator(mode="after")
-    def _parts_fit_together(self) -> Self:
+    def _fields_fit_together(self) -> Self:
         if self.scale == "none" and self.epsilon != 1e-6:
             raise ValueError(f"epsilon {self.epsilon} with scale none; allowed: with another scale")
         if self.temperature != 1 and self.baseline != "logavgexp":
@@ -36,46 +36,50 @@ class AdvantageSettings(Settings):
 
 
 class RatioSettings(Kinds):
-    """The importance ratio that gate and weight look at: the current policy's probability over another's."""
+    """Importance ratio of gate and weight: the probability of a token by the current policy over that by another."""
 
     tag: ClassVar[str] = "reference"
     reference: str = "behavior"
+    """The other policy, whose probability is the denominator."""
     level: Literal["token", "prefix_minimum", "sequence_geometric", "sequence_product"] = "token"
-    """The token's ratio; times the smallest ratio before it, at most 1, in the weight alone (MinPRO); or the geometric
-    mean or product over the response, the same for all its tokens."""
+    """Level of the ratio: token is the ratio of each token; prefix_minimum multiplies it, only in the weight, by the
+    smallest ratio before it, at most 1 (MinPRO); sequence_geometric and sequence_product are the geometric mean and the
+    product over the response, the same for all its tokens."""
 
 
 class BehaviorRatio(RatioSettings):
-    """Ratio to the behavior policy, which sampled."""
+    """Ratio to the behavior policy, which sampled the response."""
 
     reference: Literal["behavior"] = "behavior"
 
 
 class ProximalRatio(RatioSettings):
-    """Ratio to the proximal policy, which is corrected to the behavior policy (decoupled PPO)."""
+    """Ratio to the proximal policy, times the ratio of the proximal to the behavior policy (decoupled PPO)."""
 
     reference: Literal["proximal"] = "proximal"
     behavior_cap: Number = Field(5.0, gt=0)
     """Largest ratio of the proximal to the behavior policy."""
     beyond_cap: Literal["mask", "truncate"] = "mask"
-    """Leave out a token beyond the cap, or give it the cap."""
+    """Leave out (mask) tokens whose ratio is above behavior_cap, or set their ratio to behavior_cap (truncate)."""
 
 
 class GateSettings(Kinds):
-    """Which tokens keep their gradient, by ratio and sign of the advantage."""
+    """Gate: which tokens keep their gradient, by ratio and sign of the advantage."""
 
     kind: str = "one_side"
+    """Rule of the gate. one_side stops tokens outside the interval only where the objective would grow (PPO's min());
+    two_side stops all of them."""
     dual_clip: Number | None = Field(None, gt=1)
-    """Largest ratio for negative advantages; none when null."""
+    """Largest ratio of tokens with negative advantage; no limit when null."""
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval of the ratio; None where it is found anew for every update."""
+        """Return the interval of the ratio; None if it is computed for every update."""
         return 0.0, math.inf
 
 
 class Interval(Settings):
-    """An interval of the ratio that is set."""
+    """A fixed interval of the ratio."""
 
     low: Number = Field(0.8, ge=0)
     """Lower end of the ratio interval."""
@@ -84,7 +88,7 @@ class Interval(Settings):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval that is set."""
+        """Return the fixed interval."""
         return self.low, self.high
 
     @model_validator(mode="after")
@@ -101,16 +105,16 @@ class NoGate(GateSettings):
 
 
 class IntervalGate(GateSettings):
-    """PPO's min(), which stops only where the objective would grow; or all that are inside the interval."""
+    """Gate with one interval of the ratio."""
 
     tag: ClassVar[str] = "bounds"
     kind: Literal["one_side", "two_side"] = "one_side"
     bounds: str = "static"
-    """Source of the interval: given, or found anew for every update."""
+    """Source of the interval: low and high from the settings (static), or computed for every update."""
 
 
 class StaticGate(Interval, IntervalGate):
-    """An interval that is the same for all updates."""
+    """The same interval for all updates."""
 
     bounds: Literal["static"] = "static"
 
@@ -121,10 +125,10 @@ class SecondMomentSettings(Settings):
     threshold: Number = Field(0.04, gt=0)
     """Largest mean of the squared log-ratio."""
     form: Literal["winsorize", "drop"] = "winsorize"
-    """Cap the largest values until the mean fits (the authors' code), or drop them (the paper's wording)."""
+    """Cap the largest values until the mean fits (winsorize, the authors' code), or drop them (the paper's text)."""
     harmful_only: bool = True
-    """Count only tokens whose update moves the ratio further from 1: A > 0 with r > 1, A < 0 with r < 1. Without it, a
-    gate of kind two_side leaves out the others too."""
+    """Count only tokens whose update moves the ratio further from 1: A > 0 with r > 1, A < 0 with r < 1. When false,
+    all tokens count; gate.kind two_side can then leave out any of them."""
 
 
 class SecondMomentGate(IntervalGate):
@@ -135,33 +139,33 @@ class SecondMomentGate(IntervalGate):
 
     @property
     def interval(self) -> None:
-        """None: it is found anew for every update."""
+        """Return None: the interval is computed for every update."""
 
 
 class BalanceSettings(Settings):
-    """Bounds that raise the positive share of an update (BAPO), from gate.low and gate.high up to the maxima."""
+    """Bounds that rise from gate.low and gate.high to increase the share of positive advantages in an update (BAPO)."""
 
     target: Number = Field(1.0, gt=0)
-    """Positive over negative mass that ends the search."""
+    """Total weight of positive over that of negative advantages at which the bounds stop rising."""
     low_max: Number = Field(0.8, gt=0)
     """Largest lower end of the interval."""
     high_max: Number = Field(2.0, gt=0)
     """Largest upper end of the interval."""
     step: Number = Field(0.05, gt=0)
-    """Step by which an end of the interval rises."""
+    """Step by which the lower or the upper end rises."""
     statistic: Literal["code", "gradient"] = "code"
-    """Clipped tokens count with the bound as weight (the authors' code), or not at all, as in the gradient."""
+    """Clipped tokens count with the bound as weight (code, as in the authors' code), or do not count (gradient)."""
 
 
 class BalanceGate(Interval, IntervalGate):
-    """An interval that rises in every update until positive advantages weigh enough (BAPO)."""
+    """An interval that rises in every update until positive advantages have enough weight (BAPO)."""
 
     bounds: Literal["balance"] = "balance"
     balance: BalanceSettings = BalanceSettings()
 
     @property
     def interval(self) -> None:
-        """None: it is found anew for every update."""
+        """Return None: the interval is computed for every update."""
 
     @model_validator(mode="after")
     def _maxima_are_in_order(self) -> Self:
@@ -170,19 +174,19 @@ class BalanceGate(Interval, IntervalGate):
         if self.balance.low_max < self.low or self.balance.high_max < self.high:
             raise ValueError(
                 f"balance.low_max {self.balance.low_max} and balance.high_max {self.balance.high_max} with low "
-                f"{self.low} and high {self.high}; allowed: maxima at or above where the search starts"
+                f"{self.low} and high {self.high}; allowed: maxima that are not below low and high"
             )
         return self
 
 
 class RingGate(Interval, GateSettings):
-    """Tokens inside the interval, and those beyond the outer bounds where the update leads back (REC)."""
+    """Gate that passes tokens inside the interval, and beyond the outer bounds those that move back towards 1 (REC)."""
 
     kind: Literal["ring"] = "ring"
     outer_low: Number = Field(0.4, ge=0)
-    """Positive advantages pass again at and below this ratio."""
+    """Tokens with positive advantage pass at and below this ratio, too."""
     outer_high: Number = Field(3.0, gt=0)
-    """Negative advantages pass again at and above this ratio."""
+    """Tokens with negative advantage pass at and above this ratio, too."""
 
     @model_validator(mode="after")
     def _outer_bounds_are_outside(self) -> Self:
@@ -203,29 +207,29 @@ class CentredGate(GateSettings):
 
 
 class WeightSettings(Kinds):
-    """Factor of a token that passes the gate; carries no gradient."""
+    """Weight: the factor of a token that passes the gate; it carries no gradient."""
 
     kind: str = "ratio"
 
 
 class OneWeight(WeightSettings):
-    """1."""
+    """The weight is 1."""
 
     kind: Literal["one"] = "one"
 
 
 class RatioWeight(WeightSettings):
-    """The ratio."""
+    """The weight is the ratio."""
 
     kind: Literal["ratio"] = "ratio"
 
 
 class BoundedWeight(Settings):
-    """A weight that is the ratio, cut to bounds."""
+    """Base of weights that are the ratio, clipped to an interval."""
 
 
 class ClippedWeight(Interval, BoundedWeight, WeightSettings):
-    """The ratio cut to [low, high] (CISPO)."""
+    """The weight is the ratio, clipped to [low, high] (CISPO)."""
 
     kind: Literal["clipped"] = "clipped"
     low: Number = Field(0.0, ge=0)
@@ -235,7 +239,7 @@ class ClippedWeight(Interval, BoundedWeight, WeightSettings):
 
 
 class TaperWeight(BoundedWeight, WeightSettings):
-    """The ratio cut to an interval for each sign of the advantage (TOPR)."""
+    """The weight is the ratio, clipped to an interval for each sign of the advantage (TOPR)."""
 
     kind: Literal["taper"] = "taper"
     positive: list[Number] = Field([1.0, 1.0], min_length=2, max_length=2)
@@ -252,17 +256,17 @@ class TaperWeight(BoundedWeight, WeightSettings):
 
 
 class PreserveWeight(Interval, BoundedWeight, WeightSettings):
-    """The ratio inside the interval; outside of it, where PPO would clip, a share of the bound (GPPO)."""
+    """The weight is the ratio, or a share of the bound where PPO would clip (GPPO)."""
 
     kind: Literal["preserve"] = "preserve"
     preserve_low: Number = Field(1.0, ge=0)
-    """Share of low that clipped tokens with A < 0 keep."""
+    """Weight of clipped tokens with A < 0, as a share of low."""
     preserve_high: Number = Field(1.0, ge=0)
-    """Share of high that clipped tokens with A > 0 keep."""
+    """Weight of clipped tokens with A > 0, as a share of high."""
 
 
 class ExponentialWeight(WeightSettings):
-    """exp(advantage / temperature) (RED)."""
+    """The weight is exp(advantage / temperature) (RED)."""
 
     kind: Literal["exponential"] = "exponential"
     temperature: Number = Field(1.0, gt=0)
@@ -272,7 +276,7 @@ class ExponentialWeight(WeightSettings):
 class MismatchSettings(Kinds):
     """Correction for an engine whose probabilities differ from the trainer's for the same weights (TIS, MIS).
 
-    It multiplies any objective by the trainer's probability over the engine's.
+    It multiplies any objective by the ratio of the trainer's to the engine's probability.
     """
 
     kind: str = "none"
@@ -286,11 +290,11 @@ class NoMismatch(MismatchSettings):
 
 class _Correction(Settings):
     level: Literal["token", "sequence_geometric", "sequence_product"] = "token"
-    """The ratio of the token, or the geometric mean or product over the response."""
+    """Level of this ratio: the token's ratio, or the geometric mean or the product over the response."""
 
 
 class TruncateMismatch(_Correction, MismatchSettings):
-    """The ratio of the trainer's to the engine's probability, cut to at most high (TIS)."""
+    """The factor is the trainer's over the engine's probability, at most high (TIS)."""
 
     kind: Literal["truncate"] = "truncate"
     high: Number = Field(2.0, gt=0)
@@ -298,35 +302,39 @@ class TruncateMismatch(_Correction, MismatchSettings):
 
 
 class MaskMismatch(Interval, _Correction, MismatchSettings):
-    """The ratio of the trainer's to the engine's probability; what is outside [low, high] is left out (MIS)."""
+    """The factor is the trainer's over the engine's probability; tokens outside [low, high] are left out (MIS)."""
 
     kind: Literal["mask"] = "mask"
     low: Number = Field(0.5, ge=0)
-    """Smallest ratio that is not left out."""
+    """Smallest ratio of a token that is not left out."""
     high: Number = Field(2.0, gt=0)
-    """Largest ratio that is not left out."""
+    """Largest ratio of a token that is not left out."""
 
 
 class VetoSettings(Kinds):
     """The negative-advantage veto (NAV).
 
-    The paper states its effect; threshold and direction are chosen here, by what docs/laboratory.md found. Triggers are
-    counted without a veto, too.
+    The paper states its effect. Threshold and direction are chosen here, from the results in docs/laboratory.md.
+    Triggers are also counted without a veto.
     """
 
     tag: ClassVar[str] = "scope"
     scope: str = "off"
+    """Tokens that the veto removes from the update: suffix is all tokens after a trigger, suffix_nontrigger only those
+    that are no triggers, suffix_inclusive the trigger and all tokens after it, response the whole response, and
+    trigger_only only the triggers."""
     statistic: Literal["token_ratio", "prefix_product", "token_prob", "running_geo", "sequence_geo"] = "token_ratio"
-    """Statistic that is compared with kappa: the token's ratio, the product or geometric mean of the ratios up to it,
-    the current policy's probability of the token, or the geometric mean over the whole response."""
+    """Statistic that is compared with kappa: token_ratio is the ratio of the token, prefix_product and running_geo the
+    product and the geometric mean of the ratios up to it, token_prob its probability by the current policy, and
+    sequence_geo the geometric mean of the ratios of the whole response."""
     direction: Literal["below", "above", "both"] = "above"
-    """A trigger is a statistic below kappa, above kappa, or outside [kappa, 1 / kappa]."""
+    """A token is a trigger if its statistic is below kappa, above kappa, or outside [kappa, 1 / kappa] (both)."""
     kappa: Number = Field(2.0, gt=0)
-    """The threshold; below 1 for directions below and both, above 1 for direction above."""
+    """Threshold of the statistic: below 1 for directions below and both, above 1 for direction above."""
     advantage_sign: Literal["negative", "all"] = "negative"
-    """The veto acts on responses with negative advantage, or on all (ablation)."""
+    """Responses that the veto acts on: those with negative advantage, or all (ablation)."""
     recompute: Literal["every_update", "once_per_stage"] = "every_update"
-    """Triggers are found with the current policy at every update, or once, with the policy that starts the stage."""
+    """Compute triggers with the current policy at every update, or once with the policy at the start of the stage."""
 
     @model_validator(mode="after")
     def _trigger_is_possible(self) -> Self:
@@ -347,32 +355,32 @@ class VetoSettings(Kinds):
 
 
 class NoVeto(VetoSettings):
-    """No token is removed."""
+    """No veto."""
 
     scope: Literal["off"] = "off"
 
 
 class _Vetoing(Settings):
     trigger_count: int = Field(1, ge=1)
-    """The veto starts at this trigger of a response."""
+    """Number of the trigger, from 1, at which the veto of a response starts."""
 
 
 class SuffixVeto(_Vetoing, VetoSettings):
-    """The tokens after a trigger are removed, those of them that are no triggers, or the trigger and those after it."""
+    """Veto of the tokens after a trigger."""
 
     scope: Literal["suffix", "suffix_nontrigger", "suffix_inclusive"] = "suffix"
     window: int | None = Field(None, ge=1)
-    """Only this many tokens after the trigger are removed; all of them when null."""
+    """Largest number of tokens after the trigger that are removed; all of them when null."""
 
 
 class ResponseVeto(_Vetoing, VetoSettings):
-    """The whole response is removed, or the triggers alone."""
+    """Veto of the whole response, or of only the triggers."""
 
     scope: Literal["response", "trigger_only"] = "response"
 
 
 class RegulariserSettings(Kinds):
-    """A penalty on every response token, added to the loss."""
+    """Penalty on every response token, which is added to the loss."""
 
     kind: str = "none"
 
@@ -389,11 +397,12 @@ class _Weighted(Settings):
 
 
 class ReferencePenalty(_Weighted, RegulariserSettings):
-    """The KL to the run's base policy."""
+    """The KL divergence from the reference, which is the base policy of the run."""
 
     kind: Literal["reference_kl"] = "reference_kl"
     estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of the KL: log-ratio, half its square, or exp(-x) - 1 + x with x the log-ratio to the reference."""
+    """Estimator of the KL divergence: x (k1), x^2 / 2 (k2), or exp(-x) - 1 + x (k3), with x the log-ratio to the
+    reference."""
     unbiased: bool = False
     """Multiply the estimate by the importance ratio (DeepSeek-V3.2)."""
 
@@ -405,31 +414,33 @@ class TokenPenalty(_Weighted, RegulariserSettings):
 
 
 class DataSettings(Settings):
-    """Choice of the responses that take part, and of their rewards, before advantages are computed."""
+    """Selection of the responses of an update, and changes to their rewards, before advantages are computed."""
 
     zero_variance: Literal["keep", "drop"] = "keep"
-    """Groups without two different rewards count in the denominator, or leave the update. They never have a
-    gradient."""
+    """Groups whose rewards are all equal count in the denominator (keep), or are left out of the update (drop). They
+    never have a gradient."""
     balance_negatives: bool = False
-    """Leave out random responses below the group's mean until they are no more than those above it (RED-Drop)."""
+    """Leave out random responses with rewards below the group's mean until at most as many remain as are above it
+    (RED-Drop)."""
     truncated: Literal["keep", "mask"] = "keep"
-    """Responses that were cut off at max_new_tokens are trained on, or masked: compared with their group, but without a
-    gradient and a share of the denominators (DAPO's overlong filtering)."""
+    """Train on responses that were cut off at max_new_tokens, or mask them: their rewards count in the group, but they
+    have no gradient and count in no denominator (DAPO's overlong filtering)."""
     overlong_buffer_share: Number | None = Field(None, gt=0, le=1)
-    """Rewards of responses that end in this last share of max_new_tokens fall linearly, by 1 at the end (DAPO)."""
+    """Last share of max_new_tokens: rewards of responses that end in it fall linearly with their length, by 1 at its
+    end (DAPO)."""
 
 
 class ScheduleSettings(Settings):
     """Schedule of the updates on a stage's responses."""
 
     updates_per_batch: int = Field(1, ge=1)
-    """Updates that each batch of responses_per_update responses is used for, one after the other."""
+    """Number of consecutive updates on each batch of responses_per_update responses."""
     batches_per_proximal: int = Field(1, ge=1)
-    """Batches that share a proximal policy: the weights before the first of them."""
+    """Number of batches that share a proximal policy, which is the weights before the first of these batches."""
 
 
 class ObjectiveSettings(Settings):
-    """One loss for every algorithm: its gradient is a coefficient times the gradient of the log-probability."""
+    """The loss of every algorithm: its gradient is a coefficient times the gradient of the log-probability."""
 
     advantage: AdvantageSettings = AdvantageSettings()
     ratio: RatioSettings = BehaviorRatio()
@@ -438,29 +449,29 @@ class ObjectiveSettings(Settings):
     mismatch: MismatchSettings = NoMismatch()
     veto: VetoSettings = NoVeto()
     aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"] = "token_mean"
-    """Reduction of token losses to one number; const divides by responses x max_new_tokens (Dr.GRPO)."""
+    """Reduction of token losses to one number; const divides their sum by responses x max_new_tokens (Dr.GRPO)."""
     denominator: Literal["original", "kept"] = "original"
-    """Tokens that count where the aggregation counts tokens: all, or those that are neither vetoed nor masked."""
+    """Tokens that the aggregation counts: all (original), or those that are neither vetoed nor masked (kept)."""
     regulariser: RegulariserSettings = NoPenalty()
     data: DataSettings = DataSettings()
     schedule: ScheduleSettings = ScheduleSettings()
 
     @model_validator(mode="after")
     def _components_fit_together(self) -> Self:
-        unlooked = isinstance(self.gate, NoGate) and isinstance(self.weight, OneWeight | ExponentialWeight)
-        if self.ratio.level != "token" and unlooked:
+        ignores_ratio = isinstance(self.gate, NoGate) and isinstance(self.weight, OneWeight | ExponentialWeight)
+        if self.ratio.level != "token" and ignores_ratio:
             raise ValueError(
-                f"ratio.level {self.ratio.level} with gate.kind none and weight.kind {self.weight.kind}, which look at "
-                "no ratio; allowed: level token"
+                f"ratio.level {self.ratio.level} with gate.kind none and weight.kind {self.weight.kind}, which use no "
+                "ratio; allowed: level token"
             )
         if self.ratio.level.startswith("sequence") and self.gate.interval is None:
-            raise ValueError(f"gate with bounds of its update and ratio.level {self.ratio.level}; allowed: level token")
+            raise ValueError(f"ratio.level {self.ratio.level} with gate.bounds of every update; allowed: level token")
         if isinstance(self.ratio, ProximalRatio) and isinstance(self.gate, CentredGate):
             raise ValueError("gate.kind centred with ratio.reference proximal: the ratio is centred already")
         if isinstance(self.weight, PreserveWeight) and not isinstance(self.gate, NoGate):
             raise ValueError(
-                f"weight.kind preserve with gate.kind {self.gate.kind}, which leaves it nothing to keep; allowed: "
-                "gate.kind none"
+                f"weight.kind preserve with gate.kind {self.gate.kind}, which removes the tokens that it keeps; "
+                "allowed: gate.kind none"
             )
         if self.denominator == "kept" and self.aggregation in ("seq_mean_token_sum", "const"):
             raise ValueError(
@@ -481,10 +492,10 @@ class ObjectiveSettings(Settings):
 
     @property
     def needs_proximal(self) -> bool:
-        """True if log-probabilities of the proximal policy are needed."""
+        """Return True if the loss needs log-probabilities of the proximal policy."""
         return isinstance(self.ratio, ProximalRatio) or isinstance(self.gate, CentredGate)
 
     @property
     def needs_reference(self) -> bool:
-        """True if log-probabilities of the base policy are needed."""
+        """Return True if the loss needs log-probabilities of the reference."""
         return isinstance(self.regulariser, ReferencePenalty) and self.regulariser.coefficient > 0

@@ -1,4 +1,4 @@
-"""The settings of a whole run: what must fit together, what follows from them, and overrides of single fields."""
+"""Settings of a whole run: checks across sections, derived numbers, and overrides of single fields."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ from tasks.settings.verify import MathVerifySettings, VerifySettings
 
 
 class RunSettings(Settings):
-    """All that determines a run: the inputs of the workflows, and the keys of a file in configs/."""
+    """All settings of a run: the inputs of the workflows, and the keys of a file in configs/."""
 
     policy: PolicySettings
     prompts: PromptsSettings
@@ -40,20 +40,21 @@ class RunSettings(Settings):
     evaluate: EvaluateSettings
     operation: OperationSettings = OperationSettings()
     updates_per_rollout: int | None = Field(None, ge=1)
-    """mu of the workflow that alternates. Without it a stage's rollouts serve all of its updates."""
+    """mu, for the workflow in which generation and training take turns. When null, all updates of a stage use the same
+    rollouts."""
     store: StorePlace = "runs"
-    """The folder, or the ``s3://bucket/prefix``, that artifacts go to."""
+    """The store of the run's artifacts: a folder or ``s3://bucket/prefix``."""
     seed: int = Field(0, ge=0)
-    """Seed of everything that a run draws: the order of prompts, responses, weights of a tiny policy."""
+    """Seed of all random choices of a run: order of prompts, responses, initial weights of a tiny policy."""
 
     @classmethod
     def title(cls) -> str:
-        """Fields of a run are named without a prefix."""
+        """Return the title of a whole run, whose fields have no prefix in messages."""
         return WHOLE_RUN
 
     @classmethod
     def read(cls, path: Path, overrides: str = "") -> Self:
-        """Return the settings in a YAML file, with single fields overridden.
+        """Read settings from a YAML file, with single fields overridden.
 
         Raises:
             SettingsError: the file cannot be read, or the settings are wrong.
@@ -62,10 +63,10 @@ class RunSettings(Settings):
 
     @classmethod
     def merged(cls, values: dict[str, Any], overrides: str) -> Self:
-        """Return the settings in plain values with single fields overridden, as in ``optimize.preset=relaxed seed=1``.
+        """Return settings from plain values with single fields overridden, as in ``optimize.preset=relaxed seed=1``.
 
-        Every command and workflow that takes overrides comes here, so that all of them take the same ones: overrides
-        are merged in before anything is checked.
+        All commands and workflows call this method, so that overrides mean the same everywhere: they are merged in
+        before anything is checked.
 
         Raises:
             SettingsError: the settings are wrong.
@@ -77,29 +78,29 @@ class RunSettings(Settings):
         return self.merged(self.given(), overrides) if overrides.strip() else self
 
     def given(self) -> dict[str, Any]:
-        """Return plain values that overrides can be merged into: a new preset then brings its own row."""
+        """Return plain values for overrides, without the preset's row, so that another preset can bring its own row."""
         values = self.model_dump(mode="json")
         return {**values, "optimize": _without_row(values["optimize"])}
 
     @property
     def responses_per_stage(self) -> int:
-        """Responses that a stage generates."""
+        """Return the number of responses of a stage."""
         return self.prompts.prompts_per_stage * self.rollout.responses_per_prompt
 
     @property
     def updates_per_stage(self) -> int:
-        """Updates that a stage makes."""
+        """Return the number of updates of a stage."""
         batches = self.responses_per_stage // self.optimize.responses_per_update
         return batches * self.optimize.objective.schedule.updates_per_batch
 
     @property
     def mu(self) -> int:
-        """Updates per rollout refresh."""
+        """Return the number of updates per refresh of the rollouts."""
         return self.updates_per_rollout or self.updates_per_stage
 
     @property
     def named_operation(self) -> OperationSettings:
-        """``operation``, in which the tracker has an id for the run."""
+        """Return ``operation`` with an id of the run for its tracker."""
         tracker = self.operation.tracker
         if not isinstance(tracker, TensorBoardTracker | WandbTracker) or tracker.run:
             return self.operation
@@ -109,27 +110,27 @@ class RunSettings(Settings):
 
     @property
     def measures(self) -> list[Measure]:
-        """Measures of every policy, benchmark by benchmark."""
+        """Return a measure for each benchmark of the run."""
         return measures(self.evaluate, self.prompts, self.verify, self.rollout.engine)
 
     @property
     def chats(self) -> bool:
-        """True if some prompts go through the chat template of the policy's tokenizer."""
-        return self.prompts.chat or any(bool(one.benchmark.chat) for one in self.measures)
+        """Return True if some prompts go through the chat template of the policy's tokenizer."""
+        return self.prompts.chat or any(bool(measure.benchmark.chat) for measure in self.measures)
 
     @property
     def alternates(self) -> bool:
-        """True if generation and optimization take turns in one task, as in ``workflows/grpo.py``."""
+        """Return True if generation and training take turns in one task, as in ``workflows/grpo.py``."""
         return self.updates_per_rollout is not None
 
     @property
     def evaluation_engine(self) -> EngineSettings:
-        """The engine that evaluates."""
+        """Return the engine of the evaluations."""
         return self.evaluate.engine or self.rollout.engine
 
     @property
     def shards(self) -> int:
-        """Generation tasks per stage."""
+        """Return the number of generation tasks of a stage."""
         return -(-self.prompts.prompts_per_stage // self.prompts.prompts_per_shard)
 
     @model_validator(mode="after")
@@ -143,8 +144,8 @@ class RunSettings(Settings):
             )
         if update % group:
             raise ValueError(
-                f"optimize.responses_per_update: {update} would cut a group of rollout.responses_per_prompt {group} in "
-                f"two; allowed: multiples of {group}"
+                f"optimize.responses_per_update: {update} would split a group of rollout.responses_per_prompt {group}; "
+                f"allowed: multiples of {group}"
             )
         if self.responses_per_stage % update:
             raise ValueError(
@@ -171,15 +172,15 @@ class RunSettings(Settings):
         if self.mu % per_batch:
             raise ValueError(
                 f"updates_per_rollout: {self.mu} would end inside a batch of "
-                f"optimize.objective.schedule.updates_per_batch {per_batch}; allowed: its multiples"
+                f"optimize.objective.schedule.updates_per_batch {per_batch}; allowed: multiples of {per_batch}"
             )
         return self
 
     @model_validator(mode="after")
     def _something_is_held_out(self) -> Self:
-        if any(one.benchmark.source is None for one in self.measures):
+        if any(measure.benchmark.source is None for measure in self.measures):
             raise ValueError(
-                f"evaluate.benchmarks: {HELD_OUT} with prompts.held_out_share 0, which holds nothing out; allowed: a "
+                f"evaluate.benchmarks: {HELD_OUT} with prompts.held_out_share 0, so it has no problems; allowed: a "
                 "larger share, or other benchmarks"
             )
         return self
@@ -192,7 +193,7 @@ class RunSettings(Settings):
             if self.chats:
                 raise ValueError("prompts.chat: true with policy.tiny, which has no chat template; allowed: false")
             lengths = {"rollout": self.rollout.max_new_tokens, "evaluate": self.evaluate.max_new_tokens}
-            lengths |= {one.benchmark.name: one.evaluation.max_new_tokens for one in self.measures}
+            lengths |= {measure.benchmark.name: measure.evaluation.max_new_tokens for measure in self.measures}
             for name, tokens in lengths.items():
                 if tokens >= self.policy.tiny.context_tokens:
                     raise ValueError(
@@ -204,11 +205,11 @@ class RunSettings(Settings):
     @model_validator(mode="after")
     def _answers_are_of_one_kind(self) -> Self:
         sources = [("prompts", self.prompts.arithmetic, self.verify.kind)]
-        for one in self.measures:
-            if one.benchmark.source is not None:
-                sources.append(
-                    (f"evaluate.benchmarks, {one.benchmark.name}", one.benchmark.source.arithmetic, one.verify.kind)
-                )
+        for measure in self.measures:
+            benchmark = measure.benchmark
+            if benchmark.source is not None:
+                name = f"evaluate.benchmarks, {benchmark.name}"
+                sources.append((name, benchmark.source.arithmetic, measure.verify.kind))
         for name, arithmetic, kind in sources:
             if arithmetic is not None and kind != "function" and arithmetic.as_code != (kind == "code"):
                 raise ValueError(
@@ -222,16 +223,16 @@ Section = TypeVar("Section", bound=Settings)
 
 
 class Given(FlyteModel, Generic[Section]):
-    """The plain values of a section; they are checked when overrides are merged in (``RunSettings.merged``).
+    """Plain values of a section, which are checked after overrides are merged in (``RunSettings.merged``).
 
-    Flyte makes an input before any task runs. Checked there, a file would be refused that its overrides make right.
+    Flyte parses inputs before any task runs. A check at that time would refuse a file that its overrides correct.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
-        """The door that Flyte uses for inputs on the command line and between tasks."""
+        """Return the values in JSON; Flyte calls this for inputs on the command line and between tasks."""
         values = json.loads(json_data)
         if not isinstance(values, dict):
             raise SettingsError(f"{cls._section().title()}: got {values!r}; allowed: fields with values")
@@ -249,10 +250,11 @@ class Given(FlyteModel, Generic[Section]):
 
 
 def chosen_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a run by their full names, as overrides have them; of the objective what is not its preset's.
+    """Return settings of a run by full names, as in overrides, without the fields that equal those of the preset's row.
 
     Args:
-        settings: as ``result_values`` gives them; what this version of the code does not know is shown whole.
+        settings: plain values from ``result_values``. If this version of the code cannot parse their objective, all
+            fields are returned.
     """
     try:
         return flat({**settings, "optimize": _without_row(settings.get("optimize") or {})})
@@ -261,26 +263,26 @@ def chosen_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_row(optimize: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of updates that hold of the objective what differs from their preset's row."""
+    """Return settings of ``optimize`` without the fields of the objective that equal those of the preset's row."""
     row = ObjectiveSettings.parse(resolve(optimize["preset"], optimize["modifier"])).model_dump(mode="json")
     return {**optimize, "objective": _difference(optimize["objective"], row)}
 
 
 _SOURCES = {"path", "tiny", "arithmetic", "source"}
-_OF_A_SOURCE = _SOURCES | {"revision", "held_out_path"}
+_SOURCE_FIELDS = _SOURCES | {"revision", "held_out_path"}
 
 
 def _parse_overrides(text: str) -> dict[str, Any]:
     """Return ``a.b=1 c=x`` as nested dictionaries; values are read as YAML."""
     changes: dict[str, Any] = {}
     try:
-        parts = shlex.split(text)
+        words = shlex.split(text)
     except ValueError:
         raise SettingsError(f"overrides: {text!r} has a quotation mark that is not closed; close it.") from None
-    for part in parts:
-        name, separator, value = part.partition("=")
+    for word in words:
+        name, separator, value = word.partition("=")
         if not separator or not name:
-            raise SettingsError(f"overrides: {part!r} is not of the form field=value, as in optimize.preset=relaxed")
+            raise SettingsError(f"overrides: {word!r} is not of the form field=value, as in optimize.preset=relaxed")
         try:
             change: Any = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -294,24 +296,24 @@ def _parse_overrides(text: str) -> dict[str, Any]:
 
 
 def _apply_changes(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return values with changes merged in, without those of another source or function than the new one."""
+    """Return values with changes merged in; a new source or function drops the fields of the old one."""
     values = dict(values)
-    for name, replaced in {"policy": _OF_A_SOURCE, "prompts": _OF_A_SOURCE, "verify": {"source_digest"}}.items():
+    for name, dropped in {"policy": _SOURCE_FIELDS, "prompts": _SOURCE_FIELDS, "verify": {"source_digest"}}.items():
         old, new = values.get(name), changes.get(name)
         if not isinstance(old, dict) or not isinstance(new, dict):
             continue
-        # Fields inside of the source that is there change it; only another source replaces it.
+        # A change inside the old source keeps it; only another source replaces it.
         if "function" in new or any(old.get(key) is None for key in _SOURCES & set(new)):
-            values[name] = {key: value for key, value in old.items() if key not in replaced}
+            values[name] = {key: value for key, value in old.items() if key not in dropped}
     return RunSettings.merge(values, changes)
 
 
 def _difference(values: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that differ from those of a row; of another kind than the row's, all."""
-    found = {}
+    """Return the values that differ from those of a row; a section of another kind is returned whole."""
+    differing = {}
     for key, value in values.items():
         if isinstance(value, dict) and value.keys() == row[key].keys():
             value = _difference(value, row[key])
         if value != row[key] and value != {}:
-            found[key] = value
-    return found
+            differing[key] = value
+    return differing

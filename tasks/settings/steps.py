@@ -1,4 +1,4 @@
-"""Settings of every step. A step takes those that can change its output, and no others."""
+"""Settings of every step. A step takes only settings that can change its output."""
 
 from typing import Any, Literal
 
@@ -18,37 +18,37 @@ from tasks.settings.presets import MODIFIERS, PRESETS, resolve
 
 
 class WarmStartSettings(Settings):
-    """Supervised learning that gives the tiny policy something for reinforcement learning to find."""
+    """Supervised learning before reinforcement learning, after which the tiny policy is sometimes correct."""
 
     working_updates: int = Field(260, ge=0)
-    """Updates on examples that all show the working."""
+    """Number of updates on examples that all show the working."""
     guessing_updates: int = Field(60, ge=0)
-    """Updates after those, on examples of which ``guess_share`` answer at once."""
+    """Number of later updates, on examples of which the share ``guess_share`` answers without the working."""
     guess_share: Number = Field(0.6, ge=0, le=1)
-    """Share of examples that answer at once, with a guess near the truth."""
+    """Share of these examples that answer without the working, with a guess near the gold answer."""
     examples_per_update: int = Field(128, ge=1)
-    """Examples of one update of the warm start."""
+    """Number of examples of one update of the warm start."""
     learning_rate: Number = Field(3e-3, gt=0)
     """Largest learning rate of the warm start."""
     guess_spread: int = Field(12, ge=1)
-    """A guess is off by at most this much."""
+    """Largest difference of a guess from the gold answer."""
 
 
 class TinyPolicySettings(Settings):
-    """A Qwen3-style language model with a character tokenizer, made and warm-started here."""
+    """A Qwen3-style language model with a character tokenizer, which the run makes and warm-starts itself."""
 
     hidden_size: int = Field(128, ge=8)
     """Width of the residual stream."""
     layers: int = Field(4, ge=1)
     """Number of transformer layers."""
     heads: int = Field(4, ge=1)
-    """Attention heads of a layer; divides hidden_size."""
+    """Number of attention heads of a layer; must divide hidden_size."""
     key_value_heads: int = Field(2, ge=1)
-    """Heads of keys and values (grouped-query attention); divides heads."""
+    """Number of heads for keys and values (grouped-query attention); must divide heads."""
     intermediate_size: int = Field(384, ge=8)
     """Width of the gated linear unit."""
     context_tokens: int = Field(128, ge=16)
-    """Longest prompt plus response, in tokens."""
+    """Largest length of prompt and response together, in tokens."""
     warm_start: WarmStartSettings = WarmStartSettings()
 
     @model_validator(mode="after")
@@ -62,12 +62,12 @@ class TinyPolicySettings(Settings):
 
 
 class PolicySettings(Settings):
-    """The base policy: a Hugging Face causal language model, or a tiny one that is made here. Give one of the two."""
+    """The base policy: a Hugging Face causal language model, or a tiny one. Give exactly one of path and tiny."""
 
     path: ModelPlace | None = None
     """A folder, an ``s3://`` prefix, or the name of a model on the Hugging Face hub."""
     revision: str | None = None
-    """A commit, tag or branch on the hub; a commit always names the same model."""
+    """A commit, tag or branch on the hub. Only a commit always names the same model."""
     trust_remote_code: bool = False
     """Run Python files that come with the model, in every step that loads it."""
     tiny: TinyPolicySettings | None = None
@@ -81,36 +81,37 @@ class PolicySettings(Settings):
 
 
 class PromptsSettings(Settings):
-    """Source of the prompts, and the number that a stage takes. Give exactly one of arithmetic, path and source."""
+    """Source of the prompts, and their number per stage. Give exactly one of arithmetic, path and source."""
 
     prompts_per_stage: int = Field(ge=1)
-    """Prompts that a stage samples responses to."""
+    """Number of prompts of a stage."""
     arithmetic: ArithmeticSettings | None = None
     path: FilePlace | None = None
-    """A JSON-lines, JSON or parquet file, here or at an ``s3://`` address, or a folder of such files, with the columns
-    prompt and answer, and optionally prompt_id."""
+    """A JSON-lines, JSON or parquet file, or a folder of such files: a local path or an ``s3://`` address. The columns
+    are prompt, answer and, optionally, prompt_id."""
     source: SourceSettings | None = None
-    """A known training set by its name, such as dapo (``mu-grpo data`` lists them), or rows with other fields."""
+    """The name of a known training set, such as dapo (``mu-grpo data`` lists them), or a source with other fields."""
     held_out_path: FilePlace | None = None
-    """A file of the same form for evaluation. Without it a share of the rows is held out, by a hash of their ids."""
+    """A file of the same form for evaluation. When null, a hash of the rows' ids chooses the share that is held out."""
     held_out_share: Number = Field(0.1, ge=0, lt=1)
-    """Share of the rows of path or source, without held_out_path; above 0, at least one of several rows."""
+    """Share of the rows of path or source that is held out, if held_out_path is null. Above 0, at least one of two or
+    more rows is held out."""
     overlap_words: int = Field(13, ge=0)
-    """Prompts that share so many words in a row with a problem of a benchmark of the run leave the training set; so do
-    those that are equal to one. 0 asks for equal ones alone."""
+    """Leave out training prompts that have this many consecutive words in common with a problem of a benchmark of the
+    run, and those that are equal to such a problem. 0: leave out only equal prompts."""
     max_unusable_share: Number | None = Field(None, ge=0, le=1)
-    """More rows that cannot be trained on are an error: a field is missing or empty, an id comes twice, or the verifier
-    cannot read the gold answer. Up to it they are left out, counted and listed. 0 where it is not given, and 0.05 of a
-    data set on the hub."""
+    """Largest share of rows that cannot be trained on, because a field is missing or empty, an id is repeated, or the
+    verifier cannot read the gold answer. A larger share is an error; otherwise these rows are left out, counted and
+    listed. When null, it is 0.05 for a data set on the hub, and else 0."""
     template: Template = "{prompt}"
     """The text that the policy continues; ``{prompt}`` stands for the prompt."""
     chat: bool = False
     """Put the text into the tokenizer's chat template as a user's message."""
     date: Day = "26 Jul 2024"
-    """The day that a chat template with today's date, such as Llama 3's, takes for today: prompts depend on no clock.
-    The default is the day that Llama 3's templates fall back to."""
+    """The date that a chat template with today's date, such as Llama 3's, writes as today's, so that prompts do not
+    depend on the clock. The default is the date that Llama 3's templates fall back to."""
     prompts_per_shard: int = Field(512, ge=1)
-    """Prompts that one generation task takes."""
+    """Number of prompts of one generation task."""
 
     @field_validator("source", mode="before")
     @classmethod
@@ -130,12 +131,12 @@ class PromptsSettings(Settings):
 
     @property
     def rows(self) -> SourceSettings:
-        """Source of the rows of training."""
+        """Return the source of the training rows."""
         return self.source or SourceSettings(path=self.path, arithmetic=self.arithmetic)
 
     @property
     def held_out(self) -> SourceSettings | None:
-        """Source of the held-out rows; None when nothing is held out."""
+        """Return the source of the held-out rows; None if no rows are held out."""
         if self.held_out_path is not None:
             return SourceSettings(path=self.held_out_path)
         if self.arithmetic is not None:
@@ -144,11 +145,11 @@ class PromptsSettings(Settings):
 
     @property
     def training_set(self) -> TrainingSetSettings:
-        """Settings that determine the rows that are trained on."""
-        share, given = self.max_unusable_share, self.held_out_path is not None or self.arithmetic is not None
+        """Return the settings that determine the rows of the training set."""
+        share, is_split = self.max_unusable_share, self.held_out_path is not None or self.arithmetic is not None
         return TrainingSetSettings(
             source=self.rows,
-            held_out_share=0.0 if given else self.held_out_share,
+            held_out_share=0.0 if is_split else self.held_out_share,
             overlap_words=self.overlap_words,
             max_unusable_share=share if share is not None else SHARE_OF_THE_HUB if self.rows.hub else 0.0,
         )
@@ -157,25 +158,26 @@ class PromptsSettings(Settings):
 class RolloutSettings(Settings):
     """Sampling of responses for training.
 
-    Truncating samplers renormalise log-probabilities, so ratios would be silently wrong: they are refused.
+    Samplers that truncate the distribution are refused: they renormalise probabilities, so ratios would be silently
+    wrong.
     """
 
     responses_per_prompt: int = Field(ge=1)
-    """Size of a group: responses to one prompt, which are compared with each other."""
+    """Size of a group: number of responses to one prompt, which are compared with each other."""
     max_new_tokens: int = Field(ge=1)
-    """Longest response, in tokens."""
+    """Largest length of a response, in tokens."""
     temperature: Number = 1.0
-    """Sampling temperature; 1 alone is allowed, see above."""
+    """Sampling temperature; only 1 is allowed."""
     top_p: Number = 1.0
-    """Nucleus sampling; 1 alone is allowed, which is none."""
+    """Nucleus sampling; only 1 is allowed, which turns it off."""
     top_k: int = 0
-    """Top-k sampling; 0 alone is allowed, which is none."""
+    """Top-k sampling; only 0 is allowed, which turns it off."""
     engine: EngineSettings = TransformersSettings()
     max_missing_share: Number = Field(0.0, ge=0, le=1)
-    """A shard stops when a larger share of its responses cannot be generated, because a prompt leaves no room in the
-    context or the engine gave up; up to that, they are counted and named, and take no part."""
+    """Largest share of a shard's responses that cannot be generated, because the prompt fills the context or the engine
+    failed. A larger share stops the shard; otherwise these responses are counted, listed and left out."""
     responses_per_part: int = Field(1024, ge=1)
-    """Responses after which what a shard has so far is saved: the most that an interruption loses. Whole groups."""
+    """Responses, in whole groups, after which a shard saves its progress: an interruption loses at most these."""
 
     @model_validator(mode="after")
     def _no_truncation(self) -> "RolloutSettings":
@@ -190,41 +192,42 @@ class RolloutSettings(Settings):
 
 
 class OptimizeSettings(Settings):
-    """Optimization of the policy on a stage's responses."""
+    """Training of the policy on the responses of a stage."""
 
     preset: str
-    """The algorithm: a named row of objective settings. ``mu-grpo algorithms`` lists them."""
+    """The algorithm, by the name of its row of settings of the objective; ``mu-grpo algorithms`` lists all."""
     modifier: Literal["none", "tis", "mis"] = "none"
-    """A correction for an engine whose probabilities differ from the trainer's, on top of the preset."""
+    """Correction, added to the preset, for an engine whose probabilities differ from the trainer's."""
     objective: ObjectiveSettings = ObjectiveSettings()
-    """The preset's row, with the fields given here in place of its own."""
+    """The row of the preset, in which the fields given here replace its own."""
     responses_per_update: int = Field(ge=1)
-    """Responses of one update; a multiple of rollout.responses_per_prompt that divides the responses of a stage."""
+    """Number of responses of an update: a multiple of rollout.responses_per_prompt that divides the number of responses
+    of a stage."""
     learning_rate: Number = Field(1e-6, gt=0)
     """Learning rate of AdamW after the warm-up."""
     warmup_updates: int = Field(0, ge=0)
-    """Updates over which the learning rate rises linearly from 0, counted over all stages."""
+    """Number of updates, counted over all stages, in which the learning rate rises linearly from 0."""
     weight_decay: Number = Field(0.01, ge=0)
     """Decoupled weight decay of AdamW."""
     adam_beta1: Number = Field(0.9, ge=0, lt=1)
-    """Decay of the mean of gradients in AdamW."""
+    """Decay rate of AdamW's running mean of gradients."""
     adam_beta2: Number = Field(0.999, ge=0, lt=1)
-    """Decay of the mean of squared gradients in AdamW."""
+    """Decay rate of AdamW's running mean of squared gradients."""
     max_grad_norm: Number = Field(1.0, gt=0)
-    """L2 norm that the gradient of an update is clipped to."""
+    """Largest L2 norm of the gradient of an update; larger gradients are clipped to it."""
     tokens_per_micro_batch: int = Field(8192, ge=1)
-    """Token budget of one forward and backward pass, with the padding of policies that cannot be packed."""
+    """Largest number of tokens of a micro-batch, including the padding of policies that do not support packing."""
     logp_chunk_tokens: int = Field(1024, ge=1)
-    """Tokens whose logits exist at the same time."""
+    """Number of tokens whose logits are in memory at the same time."""
     backend: BackendSettings = TorchSettings()
     lora: LoraSettings | None = None
-    """Train adapters beside the base policy's frozen weights; all weights without it."""
+    """Train low-rank adapters and keep the base policy's weights frozen; train all weights when null."""
     max_dropped_share: Number = Field(0.01, ge=0, le=1)
-    """The stage stops when a larger share of its responses has log-probabilities that are not finite; up to that, they
-    are dropped and counted."""
+    """Largest share of a stage's responses whose log-probabilities are not finite. A larger share stops the stage;
+    otherwise these responses are left out and counted."""
     max_logp_mismatch: Number = Field(0.05, gt=0)
-    """The stage stops when the engine's and the trainer's log-probabilities of the same policy differ by more than this
-    on average."""
+    """Largest mean difference between the engine's and the trainer's log-probabilities of the same policy. A larger one
+    stops the stage."""
 
     @model_validator(mode="before")
     @classmethod
@@ -248,10 +251,10 @@ class OptimizeSettings(Settings):
 
 
 class TrackerSettings(Kinds):
-    """Tracker that shows the numbers of a run while it goes on, besides its report."""
+    """Tracker that shows the metrics of a run while it runs, in addition to its report."""
 
     kind: str = "none"
-    """wandb is offline unless the environment has WANDB_API_KEY; TensorBoard's files are in the store."""
+    """Kind of tracker. wandb is offline unless WANDB_API_KEY is set; TensorBoard's files are in the store."""
 
 
 class NoTracker(TrackerSettings):
@@ -265,7 +268,7 @@ class TensorBoardTracker(TrackerSettings):
 
     kind: Literal["tensorboard"] = "tensorboard"
     run: str = ""
-    """The run's id there. Made from the settings when empty, so that a run that goes on is shown as one."""
+    """Id of the run in the tracker. When empty, it follows from the settings, so that a resumed run is shown as one."""
 
 
 class WandbTracker(TrackerSettings):
@@ -273,19 +276,19 @@ class WandbTracker(TrackerSettings):
 
     kind: Literal["wandb"] = "wandb"
     project: str = "mu-grpo"
-    """The project that runs belong to."""
+    """Project of the run in wandb."""
     run: str = ""
-    """The run's id there. Made from the settings when empty, so that a run that goes on is shown as one."""
+    """Id of the run in the tracker. When empty, it follows from the settings, so that a resumed run is shown as one."""
 
 
 class OperationSettings(Settings):
-    """Execution of a run: checkpoints, tracker, mirror of data sets. Nothing here enters a cache key."""
+    """Execution of a run: checkpoints, tracker, mirror of data sets. These settings are in no cache key."""
 
     updates_per_checkpoint: int = Field(32, ge=1)
-    """Updates after which the whole state of the optimizer is saved: the most that an interruption loses."""
+    """Number of updates between checkpoints of the whole training state: an interruption loses at most these."""
     checkpoints_kept: int = Field(2, ge=1)
-    """Older states of an unfinished step are deleted."""
+    """Number of checkpoints of an unfinished step that are kept; older ones are deleted."""
     tracker: TrackerSettings = NoTracker()
     mirror: StorePlace | None = None
-    """A folder or an ``s3://`` prefix that takes the place of the hub for data sets; it has their files at
+    """A folder or an ``s3://`` prefix that replaces the hub for data sets, with their files at
     ``<mirror>/<data set>/<file>``."""

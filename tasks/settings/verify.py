@@ -1,4 +1,4 @@
-"""Settings of the verifier, one class for each kind of judging."""
+"""Settings of the verifier, one class for each kind of judging responses."""
 
 from typing import Any, Literal
 
@@ -11,71 +11,76 @@ VerifyKind = Literal["math", "code", "function"]
 
 
 class VerifySettings(Kinds):
-    """The verifier, which judges responses in worker processes that can be killed."""
+    """The verifier, which judges responses in worker processes, so that it can kill one that hangs."""
 
     kind: str = "math"
-    """Kind of judging: ``math`` compares the answer in its box by math-verify, ``code`` runs its program on tests in a
-    sandbox, ``function`` calls a function of your own."""
+    """Kind of judging responses."""
     workers: int = Field(2, ge=1)
-    """Processes that judge side by side."""
+    """Number of processes that judge in parallel."""
     memory_mib: int = Field(2048, ge=256)
-    """Address space of a worker."""
+    """Largest address space of a worker, in MiB."""
     max_failure_share: Number = Field(0.02, ge=0, le=1)
-    """The stage stops when a larger share of its responses timed out or crashed the verifier."""
+    """Largest share of a stage's responses that time out or crash the verifier; a larger share stops the stage."""
 
 
 class MathVerifySettings(VerifySettings):
-    """Mathematics in a box, compared with the gold answer by math-verify."""
+    """Comparison of the answer in the box of a response with the gold answer, by math-verify."""
 
     kind: Literal["math"] = "math"
     deadline_seconds: Number = Field(2.0, gt=0)
-    """CPU time for one answer; then its worker is killed and replaced."""
+    """Largest CPU time for one answer; after it, the worker is killed and replaced."""
     max_answer_characters: int = Field(2000, ge=1)
-    """A longer answer counts as no_answer."""
+    """Largest length of an answer; a longer one counts as no_answer."""
 
 
 class CodeSettings(Settings):
-    """Limits of a program on one test. It runs in a process of its own, without network, files or processes."""
+    """Limits of a program on one test.
+
+    The program runs in its own process, without network, files and child processes.
+    """
 
     seconds: Number = Field(6.0, gt=0)
-    """CPU time; by the clock five times as much. A program that takes longer is wrong."""
+    """Largest CPU time; the limit of wall-clock time is five times this. A program that takes longer is wrong."""
     memory_mib: int = Field(1024, ge=128)
-    """Address space."""
+    """Largest address space of the program, in MiB."""
     output_mib: int = Field(16, ge=1)
-    """Limit of standard output; a program can write nothing else."""
+    """Largest standard output, in MiB; a program cannot write to anything else."""
     threads: int = Field(64, ge=1)
+    """Largest number of threads."""
     open_files: int = Field(64, ge=16)
+    """Largest number of open files."""
     max_program_characters: int = Field(65536, ge=1)
-    """A longer program counts as no_answer."""
+    """Largest length of a program; a longer one counts as no_answer."""
     float_tolerance: Number = Field(1e-6, ge=0)
-    """Tolerance of a number, relative or absolute, where the expected one has a point or an exponent. 0 compares
-    values, as LiveCodeBench does."""
+    """Relative or absolute tolerance for numbers, if the expected number has a decimal point or an exponent. 0: the
+    values must be equal, as in LiveCodeBench."""
     require_landlock: bool = True
-    """Refuse a machine whose kernel cannot close files to a program. Without it a program can read what the verifier's
-    user can; it still reaches no network, starts nothing and writes nothing."""
+    """Refuse machines whose kernel cannot deny a program access to files (Landlock). When false, a program on such a
+    machine can read all files that the verifier's user can read, but it still cannot use the network, start processes
+    or write files."""
 
 
 class CodeVerifySettings(VerifySettings):
-    """A program, run on the tests of the gold answer in a sandbox."""
+    """Execution of the program in a response on the tests of the gold answer, in a sandbox."""
 
     kind: Literal["code"] = "code"
     code: CodeSettings = CodeSettings()
 
 
 class FunctionVerifySettings(VerifySettings):
-    """A function of the user's own: ``score(prompt, response, answer)`` gives the reward of a response."""
+    """A user's function ``score(prompt, response, answer)``, which returns the reward of a response."""
 
     kind: Literal["function"] = "function"
     source_digest: str = ""
     """SHA-256 of the function's file and of the files beside it that it imports. It is filled in when settings are
-    read, so that an edited function judges anew; workers refuse to load another source."""
+    read, so that responses are judged again after an edit. Workers refuse to load a source with another digest."""
     function: str
-    """The function as ``module:name``, such as ``my_rewards:score``. The module is importable or a file in the current
-    folder."""
+    """The function as ``module:name``, such as ``my_rewards:score``. The module must be a file in the current folder
+    or importable."""
     deadline_seconds: Number = Field(2.0, gt=0)
-    """CPU time for one call; then its worker is killed and replaced."""
+    """Largest CPU time for one call; after it, the worker is killed and replaced."""
     correct_from: Number = 1.0
-    """The least reward with which a response counts as correct in accuracies and tallies. Learning sees the reward."""
+    """Smallest reward of a response that counts as correct in accuracies and tallies. Training uses the reward."""
 
     @model_validator(mode="before")
     @classmethod
@@ -85,7 +90,7 @@ class FunctionVerifySettings(VerifySettings):
         try:
             return {**values, "source_digest": find_function(values["function"]).digest}
         except ValueError:
-            return values  # The field itself is refused.
+            return values  # _is_found raises the error for this field.
 
     @field_validator("function")
     @classmethod

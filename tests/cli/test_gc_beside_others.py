@@ -64,7 +64,7 @@ def test_unfinished_work_stays_while_its_process_lives(store: Store) -> None:
         assert not garbage.items
         assert garbage.work.keys == [key]
         assert garbage.spared == len(run.artifacts)
-        assert f"steps that are at work (leases {key})" in plain(garbage_tables(garbage, 0))
+        assert f"read by running steps (leases {key})" in plain(garbage_tables(garbage, 0))
         delete_garbage(store, garbage)
         assert (store.root / "progress" / key / "part-000000/state.txt").read_text() == "half"
         process.send_signal(signal.SIGKILL)

@@ -102,7 +102,7 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
     assert len(advantages(shown(store))) == 16
     assert len(advantages(shown(store, chosen=Chosen(groups=1)))) == 2
     text = shown(store, chosen=Chosen())
-    assert "--all shows every one" in text
+    assert "--all shows every response" in text
     assert "1 of 4 correct" in text
 
 
@@ -138,7 +138,7 @@ def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
     path.write_text(path.read_text().replace('"learning_rate"', '"learning_speed"').replace('"gate"', '"clip"'))
     text = shown(store)
     assert set(advantages(text).values()) == {"-"}
-    assert f"advantages unknown: the settings of {run.policies[1]}" in text
+    assert f"cannot read the settings of {run.policies[1]}" in text
 
 
 def test_a_run_is_named_by_its_report(store: Store) -> None:
@@ -184,7 +184,7 @@ def test_a_stage_that_nothing_could_learn_from_is_shown(store: Store) -> None:
     """As after an error that every advantage is 0: there is neither a policy after it nor a report."""
     run = Run(store).base().sample()
     text = shown(store)
-    told = "4 groups, 16 responses in stage 1 of a run that is not finished; no policy has learned from them"
+    told = "4 groups, 16 responses in stage 1 of a run that is not finished; no policy has been trained on them"
     assert told in text
     assert "correct" in text
     assert advantages(text)[0, 0] == "-"
@@ -196,7 +196,7 @@ def test_a_trained_stage_of_a_run_without_a_report_has_advantages(store: Store) 
     make_unfinished_run(store, stages=1).sample()
     first, second = (shown(store, stage) for stage in (1, 2))
     assert advantages(first)[0, 0] == "+1.500"
-    assert "no policy has learned from them" in second
+    assert "no policy has been trained on them" in second
     with pytest.raises(DataError, match="no finished run in this store"):
         inspect_stage(store, 3, None, None, EVERYTHING)
 

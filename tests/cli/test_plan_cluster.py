@@ -66,8 +66,8 @@ def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--accelerator", "nvidia-h100"], "--accelerator: belongs to --gpus, which is not given"),
-        (["--json"], "--json: belongs to --gpus"),
+        (["--accelerator", "nvidia-h100"], "--accelerator: needs --gpus, which is not given"),
+        (["--json"], "--json: needs --gpus"),
         (["--gpus", "4", "--accelerator", "b200"], "accelerator: 'b200' is not in the table of prices; allowed:"),
         (["--gpus", "-1"], "Invalid value for '--gpus'"),
     ],

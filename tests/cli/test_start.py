@@ -210,7 +210,7 @@ def test_an_execution_is_followed_to_its_result(
 
     from tasks.report.summary import RunSummary, SummaryRow
 
-    monkeypatch.setattr(module, "_EVERY", 0.01)
+    monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
     row = {"accuracy": 0.5, "low": 0.4, "high": 0.6, "greedy": 0.5, "working": 0.1, "response_tokens": 9.0}
     summary = RunSummary(
         algorithm="mu_grpo",
@@ -234,7 +234,7 @@ def test_an_execution_is_followed_to_its_result(
     admin.tell("f1", "RUNNING", "RUNNING", *["ABORTING"] * 8, "RUNNING", "SUCCEEDED")
     start("smoke", [], options, wait=True)
     told = words(capsys.readouterr().out)
-    assert told.count("Look at its database and its log. It is asked again for") == 1
+    assert told.count("Look at its database and its log. Retrying for") == 1
     assert "open-run succeeded in 0.0 s" in told
     assert "stage-1 running" in told
     assert told.count("stage-1 / n3 generate waits: ImagePullBackOff: Back-off pulling image x") == 1
@@ -264,12 +264,12 @@ def test_ctrl_c_leaves_it_going_and_says_how_to_follow_it_again(admin: Admin, op
     )
     assert process.stdout is not None
     first = [process.stdout.readline() for _ in range(3)]
-    assert first[0] == "mine is there already; it is not started again\n"
+    assert first[0] == "mine exists already and is not started again\n"
     assert "open-run" in first[2]
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
-    assert "mine goes on. To follow it again: mu-grpo start smoke --name mine --wait --config" in rest
+    assert "mine is still running. To follow it again: mu-grpo start smoke --name mine --wait --config" in rest
     assert not admin.created
 
 

@@ -72,7 +72,7 @@ def test_every_known_benchmark_names_its_files_and_is_pinned() -> None:
     ("benchmarks", "message"),
     [
         (["aime23"], "evaluate.benchmarks.0: got 'aime23'; .* without source: no benchmark is known .* math500"),
-        (["aime24", {"name": "aime24", "problems": 2}], "aime24 comes twice"),
+        (["aime24", {"name": "aime24", "problems": 2}], "aime24 is given twice"),
         ([{"name": "a", "source": {"hub": "a/b"}}], "source: hub 'a/b' without files"),
         ([{"name": "a", "source": {"path": "p.jsonl", "revision": "v1"}}], "source: revision without hub"),
         ([{"name": "a", "source": {"path": "p.jsonl", "arithmetic": {}}}], "path and arithmetic given"),

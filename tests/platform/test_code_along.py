@@ -62,5 +62,5 @@ def test_a_copy_of_all_code_runs(s3: S3, tmp_path: Path) -> None:
 
 def test_a_copy_of_loaded_modules_alone_is_refused_with_the_fix(s3: S3, tmp_path: Path) -> None:
     """``pyflyte run --remote`` copies the modules that are loaded here, unless it is told otherwise."""
-    with pytest.raises(AssertionError, match=r"is missing: the code here is a part of the project.*--copy all"):
+    with pytest.raises(AssertionError, match=r"is missing: this copy of the project is incomplete.*--copy all"):
         seed(*registered("auto", tmp_path), s3, tmp_path)

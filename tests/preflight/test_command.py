@@ -37,7 +37,7 @@ def test_a_run_that_can_start(
         "nodes for train ok fits 1 of 5 nodes; room for 2 now",
         f"{images}-train:{TAG} is in its registry",
         "workflow ok workflows.mu_grpo.mu_grpo, latest version v2",
-        "23 ok: nothing found that stops a run",
+        "23 ok: nothing prevents a run",
     ):
         assert row in text
     assert SECRET not in done.stdout + done.stderr

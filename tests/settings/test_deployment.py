@@ -28,15 +28,15 @@ def test_quantities_are_those_of_kubernetes(text: str, number: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "Gi", "64 Gi", "64GB", "-1", "1e", "1Kii", "0x10", "1.", ".5", "nan", "inf"])
 def test_texts_that_are_no_quantities_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity; allowed: a number with m, Ki"):
+    with pytest.raises(ValueError, match="is not a quantity; allowed: a number with m, Ki"):
         quantity(text)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"pods": {"train": {"memory": "64 GB"}}}, r"pods.train.memory: got '64 GB'; is no quantity"),
-        ({"pods": {"train": {"cpu": "many"}}}, r"pods.train.cpu: got 'many'; is no quantity"),
+        ({"pods": {"train": {"memory": "64 GB"}}}, r"pods.train.memory: got '64 GB'; is not a quantity"),
+        ({"pods": {"train": {"cpu": "many"}}}, r"pods.train.cpu: got 'many'; is not a quantity"),
         ({"pods": {"train": {"gpus": -1}}}, r"pods.train.gpus: got -1; .*greater than or equal to 0"),
         ({"pods": {"train": {"memory": "8Gi", "shared_memory": "8Gi"}}}, "8Gi with memory 8Gi; allowed: less"),
         ({"pods": {"rollout": {"accelerator": "nvidia-h200"}}}, "nvidia-h200 with gpus 0; allowed: none, or"),

@@ -139,8 +139,8 @@ def test_missing_runs_are_named_and_the_others_compared(reproduced: tuple[Runner
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reference": "mu"}, "reference: 'mu' is none of the systems; allowed: mu_grpo, grpo, m2po"),
-        ({"seeds": [1, 1]}, "seeds: .* has one twice"),
+        ({"reference": "mu"}, "reference: 'mu' is not one of the systems; allowed: mu_grpo, grpo, m2po"),
+        ({"seeds": [1, 1]}, "seeds: .* repeats a seed"),
         ({"margin": 0}, "experiment.margin: got 0"),
         ({"systems": {"mu_grpo": {}}}, "experiment.systems"),
         (
