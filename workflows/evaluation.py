@@ -1,4 +1,4 @@
-r"""Measure the accuracy of a stored policy on benchmarks of your choice.
+r"""Workflow that evaluates a stored policy on any benchmarks.
 
 pyflyte run workflows/evaluation.py evaluation --store runs/tiny-cpu \
   --evaluate '{"max_new_tokens": 32}' --prompts '{"arithmetic": {"levels": [2]}, "prompts_per_stage": 512}'
@@ -24,11 +24,11 @@ def evaluation(
     policy: str = "latest",
     seed: int = 0,
 ) -> EvaluatedPolicy:
-    """Evaluate a policy: ``policy/0123abcd``, or with ``latest`` the last one of the latest finished run."""
-    found = open_evaluation(
+    """Evaluate a stored policy: ``policy/0123abcd``, or ``latest``, the last policy of the latest finished run."""
+    opened = open_evaluation(
         store=store, policy=policy, prompts=prompts, evaluate=evaluate, verify=verify, operation=operation, seed=seed
     )
-    opened = named(found, "open-evaluation")
+    opened = named(opened, "open-evaluation")
     benchmarks = prepare_benchmarks(opened.benchmarks)
     accuracy = evaluate_policy(inputs=opened.evaluations, mean=opened.mean, benchmarks=benchmarks, policy=opened.policy)
     return named(close_evaluation(inputs=opened.mean, average=named(accuracy, "evaluate")), "close-evaluation")

@@ -1,9 +1,9 @@
-"""The laboratory for staleness: each question is a fan-out of short training runs of the tiny policy, on three seeds.
+"""The staleness laboratory: each question is answered by short training runs of the tiny policy, on three seeds.
 
     mu-grpo laboratory a --config configs/laboratory.yaml
 
-starts the runs side by side, each as the workflow ``arm``, and then the workflow of the question, which finds all runs
-in the cache.
+starts the runs in parallel, each as the workflow ``arm``, and then the workflow of the question, which finds all of
+these runs in the cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _SECTIONS = {**SECTIONS, "store": "runs/laboratory"}
 
 
 class Run(NamedTuple):
-    """A training run, and the store that it is in."""
+    """Outputs of the workflow ``arm``: the artifact of a training run, and its store."""
 
     study: Artifact
     store: StoreHandle
@@ -41,34 +41,34 @@ def arm(
     overrides: str = "",
     **sections: Unpack[RunSections],
 ) -> Run:
-    """A training run with evaluations on the way; ``arm`` holds the overrides of the arm."""
+    """Train once, with evaluations during training; ``arm`` holds the overrides that define the arm."""
     operation = Given[OperationSettings]()
     opened = open_run(updates_per_rollout=0, arm=arm, seed=seed, overrides=overrides, operation=operation, **sections)
     run = named(opened, "open-run")
     start = prepare(run)
-    made = study(
+    trained = study(
         inputs=run.study,
         evaluations=evaluations,
         policy=start.policy,
         prompts=named(prepare_prompts(inputs=run.prompts, training=start.training, stage=0), "prompts"),
         held_out=start.benchmarks,
     )
-    return Run(study=named(made, "study"), store=run.store)
+    return Run(study=named(trained, "study"), store=run.store)
 
 
 def add_runs(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: object) -> list[Run]:
     """Add the nodes of all arms of a part on all seeds, arm by arm.
 
     Args:
-        part: the part of the laboratory.
-        updates: number of updates of each run.
-        seeds: seeds of each arm.
-        start: the workflow ``arm``, or a function that starts it as an execution.
+        part: part of the laboratory.
+        updates: number of updates of every run.
+        seeds: seeds of every arm.
+        start: the workflow ``arm``, or a function that starts it.
         inputs: the other inputs of ``arm``.
     """
     return [
-        named(start(seed=seed, arm=each.overrides(updates), **inputs), f"part-{part}-arm-{number}-seed-{seed}")
-        for number, each in enumerate(QUESTIONS[part].arms, 1)
+        named(start(seed=seed, arm=setting.overrides(updates), **inputs), f"part-{part}-arm-{number}-seed-{seed}")
+        for number, setting in enumerate(QUESTIONS[part].arms, 1)
         for seed in seeds
     ]
 
@@ -80,9 +80,9 @@ def make_workflow(form: Form, part: Part) -> PythonFunctionWorkflow:
     def graph(overrides: str = "", **sections: Unpack[RunSections]) -> LaboratoryResult:
         inputs = {"evaluations": form.evaluations, "overrides": overrides, **sections}
         runs = add_runs(part, form.updates, form.seeds, arm, **inputs)
-        opened = runs[0].store
-        compared = named(compare_arms(store=opened, part=part, studies=[run.study for run in runs]), "compare")
-        return named(close_laboratory(store=opened, result=compared), "close-laboratory")
+        store = runs[0].store
+        compared = named(compare_arms(store=store, part=part, studies=[run.study for run in runs]), "compare")
+        return named(close_laboratory(store=store, result=compared), "close-laboratory")
 
     graph.__name__ = graph.__qualname__ = f"{form.name}_{part}"
     graph.__doc__ = f"{QUESTIONS[part].title}: {QUESTIONS[part].asks}"

@@ -1,9 +1,10 @@
-r"""Launch plans, by which a run is started on a cluster. A deployment says which of them it offers, and when they run.
+r"""Launch plans. A deployment says which of them it offers, with which settings, and on which schedule.
 
 MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte --config flyte.yaml register --copy none \
   --project mu-grpo --domain development --activate-launchplans workflows
 
-Inputs that decide a result are fixed, so that a start cannot change them; the others have defaults.
+Settings that decide a run's result are fixed inputs, which cannot be changed when a plan is started; every other input
+has a default.
 """
 
 from pathlib import Path
@@ -32,37 +33,37 @@ PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, object]]] = {
     "weekly": (weekly, dict.fromkeys(_RESULT)),
     "reproduction": (reproduce, {"experiment": None, "overrides": ""}),
 }
-"""The workflow of each plan and its fixed inputs; None stands for the value in the plan's file of settings."""
+"""The workflow of every plan and its fixed inputs; None stands for the value in the plan's file of settings."""
 
 
-def _offered(name: PlanName) -> LaunchPlan:
-    chosen = DEPLOYMENT.launch_plans[name]
+def _launch_plan(name: PlanName) -> LaunchPlan:
+    plan = DEPLOYMENT.launch_plans[name]
     graph, fixed = PLANS[name]
-    taken = _inputs(graph, ROOT / chosen.config)
-    fixed = {one: taken[one] if value is None else value for one, value in fixed.items()}
-    ended = [WorkflowExecutionPhase.FAILED, WorkflowExecutionPhase.ABORTED, WorkflowExecutionPhase.TIMED_OUT]
+    inputs = _inputs(graph, ROOT / plan.config)
+    fixed = {key: inputs[key] if value is None else value for key, value in fixed.items()}
+    failures = [WorkflowExecutionPhase.FAILED, WorkflowExecutionPhase.ABORTED, WorkflowExecutionPhase.TIMED_OUT]
     kickoff = "kickoff" if "kickoff" in graph.python_interface.inputs else None
     return LaunchPlan.get_or_create(
         graph,
         name=name,
         fixed_inputs=fixed,
-        default_inputs={one: value for one, value in taken.items() if one not in fixed},
-        schedule=CronSchedule(schedule=chosen.schedule, kickoff_time_input_arg=kickoff) if chosen.schedule else None,
-        notifications=[Email(phases=ended, recipients_email=DEPLOYMENT.notify)] if DEPLOYMENT.notify else None,
+        default_inputs={key: value for key, value in inputs.items() if key not in fixed},
+        schedule=CronSchedule(schedule=plan.schedule, kickoff_time_input_arg=kickoff) if plan.schedule else None,
+        notifications=[Email(phases=failures, recipients_email=DEPLOYMENT.notify)] if DEPLOYMENT.notify else None,
         max_parallelism=DEPLOYMENT.max_parallelism,
-        # A schedule does not start a run while the one before is running.
-        concurrency=ConcurrencyPolicy(max_concurrency=1) if chosen.schedule else None,
+        # A schedule never starts a run while the one before it is running.
+        concurrency=ConcurrencyPolicy(max_concurrency=1) if plan.schedule else None,
     )
 
 
 def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, object]:
-    """Read a workflow's inputs from a file."""
+    """Return a workflow's inputs, as read from a file."""
     if "experiment" in graph.python_interface.inputs:
         experiment, _ = read_experiment(config)
-        experiment.runs(DEPLOYMENT.store)  # Mistakes in a run's settings are found at registration.
+        experiment.runs(DEPLOYMENT.store)  # This reports mistakes in a run's settings at registration.
         return {"experiment": experiment, "store": DEPLOYMENT.store}
     settings = RunSettings.read(config, f"store={DEPLOYMENT.store}")
-    return {one: getattr(settings, one) for one in graph.python_interface.inputs if hasattr(settings, one)}
+    return {key: getattr(settings, key) for key in graph.python_interface.inputs if hasattr(settings, key)}
 
 
-OFFERED = {name: _offered(name) for name in DEPLOYMENT.launch_plans}
+OFFERED = {name: _launch_plan(name) for name in DEPLOYMENT.launch_plans}

@@ -1,10 +1,10 @@
-"""The paper's comparison: models x systems x seeds, ending in tables, tests, figures and one page.
+"""The paper's comparison of models x systems x seeds, which ends with tables, tests, figures and one page.
 
     pyflyte run workflows/reproduce.py reproduce --inputs-file configs/reproduce-tiny.yaml
 
-On a cluster each run is an execution of its own, which the execution of the reproduction starts, waits for and links
-to. Steps that runs share are done once, because the output of a step depends on its inputs alone: runs with the same
-start share the base policy, its evaluation and their first rollouts.
+On a cluster every run is a separate execution, which the reproduction's execution starts, waits for and links to.
+Steps that runs have in common are done once, because a step's output depends on its inputs alone: runs with the same
+first stages share the base policy, its evaluation and the first rollouts.
 """
 
 from functools import partial
@@ -29,22 +29,22 @@ from workflows.mu_grpo import mu_grpo
 
 @dynamic_part
 def every_run(store: str, runs: list[RunSettings]) -> list[RunSummary]:
-    """Run all runs, in their order."""
+    """Start all runs, and return their summaries in the same order."""
     return [named(_run(store, settings), f"run-{number + 1}") for number, settings in enumerate(runs)]
 
 
 def _run(store: str, settings: RunSettings) -> RunSummary:
-    given = {"store": store, "seed": settings.seed}
+    inputs = {"store": store, "seed": settings.seed}
     summary: RunSummary
     if settings.alternates:
-        summary = _run_workflow(grpo, settings, **given, updates_per_rollout=settings.updates_per_rollout)
+        summary = _run_workflow(grpo, settings, **inputs, updates_per_rollout=settings.updates_per_rollout)
     else:
-        summary = _run_workflow(mu_grpo, settings, **given)
+        summary = _run_workflow(mu_grpo, settings, **inputs)
     return summary
 
 
 def _run_workflow(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: Any) -> Any:
-    """Run a workflow as an execution of its own, or on this machine directly, and return its outputs."""
+    """Start a workflow as a separate execution, or call it on this machine, and return its outputs."""
     values = settings.given()
     sections = {
         name: kind.model_validate(values[name])
@@ -58,33 +58,33 @@ def _run_workflow(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs
 def every_question(
     store: str, opened: StoreHandle, experiment: ExperimentSettings, laboratory: list[RunSettings]
 ) -> list[Artifact]:
-    """Run and compare the parts of the laboratory that the reproduction asks for."""
-    asked = experiment.laboratory
-    if asked is None:
+    """Run the laboratory's parts that the experiment names, and return their comparisons."""
+    plan = experiment.laboratory
+    if plan is None:
         return []
     (settings,) = laboratory
     start = partial(_run_workflow, arm, settings)
-    compared = []
-    for part in asked.parts:
-        runs = add_runs(part, asked.updates, experiment.seeds, start, store=store, evaluations=asked.evaluations)
-        made = compare_arms(store=opened, part=part, studies=[run.study for run in runs])
-        compared.append(named(made, f"part-{part}"))
-    return compared
+    comparisons = []
+    for part in plan.parts:
+        runs = add_runs(part, plan.updates, experiment.seeds, start, store=store, evaluations=plan.evaluations)
+        comparison = compare_arms(store=opened, part=part, studies=[run.study for run in runs])
+        comparisons.append(named(comparison, f"part-{part}"))
+    return comparisons
 
 
 @flyte_workflow(  # type: ignore[untyped-decorator]  # flytekit has no types
     failure_policy=WorkflowFailurePolicy.FAIL_AFTER_EXECUTABLE_NODES_COMPLETE
 )
 def reproduce(experiment: ExperimentSettings, store: str = "runs", overrides: str = "") -> ReproductionResult:
-    """Compare every model with every system on every seed; a run that fails does not stop the others."""
+    """Run every model with every system on every seed, and compare them; a run that fails does not stop the others."""
     opened = named(open_reproduction(store=store, experiment=experiment, overrides=overrides), "open-reproduction")
-    ended = named(every_run(store=store, runs=opened.runs), "runs")
+    summaries = named(every_run(store=store, runs=opened.runs), "runs")
     parts = every_question(store=store, opened=opened.store, experiment=opened.experiment, laboratory=opened.laboratory)
-    found = find_reports(store=opened.store, experiment=opened.experiment, overrides=overrides, ended=ended)
+    reports = find_reports(store=opened.store, experiment=opened.experiment, overrides=overrides, ended=summaries)
     compared = compare_runs(
         store=opened.store,
         experiment=opened.experiment,
-        reports=named(found, "reports"),
+        reports=named(reports, "reports"),
         laboratory=named(parts, "laboratory"),
     )
     return named(close_reproduction(store=opened.store, result=named(compared, "compare")), "close-reproduction")

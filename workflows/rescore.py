@@ -1,4 +1,4 @@
-"""Judge the rollouts of a stored run with another verifier. Nothing is generated, and the run is not changed.
+"""Workflow that judges a stored run's rollouts with a new verifier; it generates nothing and leaves the run unchanged.
 
 pyflyte run workflows/rescore.py rescore --store runs/tiny-cpu --verify '{"deadline_seconds": 10}'
 """
@@ -21,7 +21,7 @@ def rescore(
     seed: int = 0,
     algorithm: str = "",
 ) -> RescoredRun:
-    """Judge every stage of the latest finished run of an algorithm, or of any, with another verifier."""
+    """Judge every stage of the latest finished run of an algorithm (any algorithm when empty) with a new verifier."""
     opened = named(open_rescore(store=store, verify=verify, seed=seed, algorithm=algorithm), "open-rescore")
     verify_stage = partial(verify_rollouts, inputs=opened.verify)
     verdicts = named(map_task(verify_stage)(rollouts=opened.rollouts, stage=opened.stages), "verify")

@@ -1,4 +1,4 @@
-"""Mu-GRPO with another seed every week, for a schedule; see launch_plans.py.
+"""Workflow for a schedule that runs Mu-GRPO with another seed every week; see launch_plans.py.
 
 pyflyte run workflows/weekly.py weekly --inputs-file configs/tiny-cpu.yaml --kickoff 2026-11-20
 """
@@ -21,6 +21,6 @@ def weekly(
     operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable
     **sections: Unpack[RunSections],
 ) -> RunSummary:
-    """Run ``mu_grpo`` with the seed of the week."""
-    made: RunSummary = mu_grpo(seed=named(seed_of_week(kickoff=kickoff), "seed"), operation=operation, **sections)
-    return named(made, "mu-grpo")
+    """Run mu_grpo with a seed that follows from the week."""
+    summary: RunSummary = mu_grpo(seed=named(seed_of_week(kickoff=kickoff), "seed"), operation=operation, **sections)
+    return named(summary, "mu-grpo")

@@ -1,4 +1,4 @@
-"""Attempts of tasks: check the code before an attempt starts, and convert its errors for Flyte."""
+"""Attempts of tasks: a check of the code before an attempt, and errors in the form that Flyte needs."""
 
 import atexit
 import json
@@ -24,15 +24,15 @@ from tasks.process.progress import end_when_it_hangs
 from tasks.process.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"
-"""Environment variable of a pod with the version of the code from which its task was registered."""
-TOLD = "MU_GRPO_TOLD"
-"""Environment variable that names the file in which a process of a group writes its error for its parent."""
+"""Environment variable of a pod that holds the version of the code that its task was registered from."""
+ERROR_PATH = "MU_GRPO_TOLD"
+"""Environment variable with the path of the file in which a process of a group writes its error for its parent."""
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
 _recoverable: Callable[[str], Exception] = FlyteRecoverableException
-_written: Callable[[str], Exception] = IgnoreOutputs
-_SEVERAL_NODES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
-"""Environment variables of pods in a group of several nodes, for which Flyte chooses one of their errors."""
+_ignore_outputs: Callable[[str], Exception] = IgnoreOutputs
+_NODE_GROUP_VARIABLES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
+"""Environment variables of pods in a group of several nodes; Flyte chooses the group's error from those of its pods."""
 
 
 def in_pod() -> bool:
@@ -43,10 +43,10 @@ def in_pod() -> bool:
 
 @cache
 def close_connections_at_exit() -> None:
-    """Close flytekit's connections to S3 before Python ends, so that it does not warn of open ones.
+    """Close flytekit's connections to S3 before Python exits, because Python warns of each open connection.
 
-    It must be called while a task runs: functions that are registered last run first at exit, and flytekit registers
-    the end of its event loop, in which alone connections can be closed, when it fetches the inputs of the task.
+    Call it while a task runs: exit functions run in reverse order of their registration, and flytekit registers the end
+    of its event loop when it fetches the task's inputs. The connections can only be closed in that loop.
     """
     atexit.register(_close_connections)
 
@@ -56,30 +56,31 @@ def _close_connections() -> None:
         return
     from s3fs import S3FileSystem
 
-    # fsspec caches its file systems; nothing else closes those of flytekit's loop.
-    left = [one._s3 for one in S3FileSystem._cache.values() if one.asynchronous and one._s3 is not None]
+    # fsspec caches its file systems; nothing else closes those in flytekit's event loop.
+    systems = S3FileSystem._cache.values()
+    clients = [system._s3 for system in systems if system.asynchronous and system._s3 is not None]
 
     async def close() -> None:
-        for client in left:
+        for client in clients:
             await client.close()
 
-    if left:
+    if clients:
         run_sync(close)
 
 
 def check_code() -> None:
-    """Raise DeploymentError if the image holds other code than the task was registered from."""
-    registered, here = os.environ.get(REGISTERED), code()
-    if registered is not None and registered.split()[0] != here.split()[0]:
+    """Raise DeploymentError if the image's code differs from the code that the task was registered from."""
+    registered, running = os.environ.get(REGISTERED), code()
+    if registered is not None and registered.split()[0] != running.split()[0]:
         raise DeploymentError(
-            f"the task was registered from code {registered}, but runs code {here} (digest, version, commit). Push "
+            f"the task was registered from code {registered}, but runs code {running} (digest, version, commit). Push "
             "images of the commit that is registered, or register the commit of the images; pyflyte run --remote "
             "brings all of the code along with --copy all."
         )
 
 
 def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """Wrap a task's function: check the code first, and raise errors in the form that Flyte needs.
+    """Wrap a task's function so that it checks the code first, and raises its errors in the form that Flyte needs.
 
     flytekit tells Flyte that an exception of a task is final unless it is a FlyteRecoverableException. Here an error is
     final only if a person must fix something before another attempt can succeed (``UserError.recoverable``).
@@ -93,17 +94,17 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
         try:
             check_code()
             return function(*inputs, **named)
-        except Exception as error:  # Always raised again, perhaps converted.
+        except Exception as error:  # Every error is raised again, because Flyte must see it.
             # In a group of processes the parent converts the error (tasks/flyte/training.py).
-            if TOLD in os.environ or (seen := to_flyte_error(error)) is error:
+            if ERROR_PATH in os.environ or (flyte_error := to_flyte_error(error)) is error:
                 raise
-            raise seen from error
+            raise flyte_error from error
 
     return attempted
 
 
 def to_flyte_error(error: Exception) -> Exception:
-    """Return the exception that an attempt must raise so that Flyte retries it where that may help.
+    """Return the exception that an attempt must raise, so that Flyte retries where a retry may succeed.
 
     Flyte counts an interruption as a failure of the system, like a deleted pod. flytekit would count it against
     ``retries``, so the error file is written here, and IgnoreOutputs keeps flytekit from writing another. In a group of
@@ -114,27 +115,27 @@ def to_flyte_error(error: Exception) -> Exception:
     if not isinstance(error, Interrupted):
         final = isinstance(error, UserError) and not error.recoverable
         return error if final else _recoverable(f"{type(error).__name__}: {error}")
-    if _SEVERAL_NODES & os.environ.keys():
+    if _NODE_GROUP_VARIABLES & os.environ.keys():
         return _recoverable(error.message)
-    told = ContainerError(
+    container_error = ContainerError(
         code=type(error).__name__,
         message=error.message,
         kind=ContainerError.RECOVERABLE,
         origin=ExecutionError.SYSTEM,
     )
-    told.timestamp.GetCurrentTime()
+    container_error.timestamp.GetCurrentTime()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / ERROR_FILE_NAME
-        file.write_bytes(ErrorDocument(error=told).SerializeToString())
-        place = f"{current_context().output_metadata_prefix}/{ERROR_FILE_NAME}"
-        FlyteContextManager.current_context().file_access.put_data(str(file), place)
-    return _written(error.message)
+        file.write_bytes(ErrorDocument(error=container_error).SerializeToString())
+        target = f"{current_context().output_metadata_prefix}/{ERROR_FILE_NAME}"
+        FlyteContextManager.current_context().file_access.put_data(str(file), target)
+    return _ignore_outputs(error.message)
 
 
 def write_error(error: UserError) -> None:
     """Write an error to the file for the parent process, unless another process of the group has written one."""
     try:
-        with Path(os.environ[TOLD]).open("x") as file:
+        with Path(os.environ[ERROR_PATH]).open("x") as file:
             json.dump([f"{type(error).__module__}:{type(error).__qualname__}", error.message], file)
     except FileExistsError:
         pass

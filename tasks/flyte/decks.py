@@ -1,4 +1,4 @@
-"""Decks of steps in Flyte's console: the artifacts that a step made, or the error that it ended with."""
+"""Decks of steps in Flyte's console, which show the artifacts of a step or its error."""
 
 import os
 import time
@@ -16,22 +16,22 @@ from tasks.store import ArtifactRef, Store, StoreRef
 
 
 def is_group_member() -> bool:
-    """Return True if Elastic started this process as one of several that run a step together."""
+    """Return True if Elastic started this process as a member of a group that runs a step."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def begin() -> None:
-    """Remove the decks of earlier tasks in this process, since ``pyflyte run`` collects those of all tasks."""
+    """Remove the decks of earlier tasks of this process, which ``pyflyte run`` collects in one list."""
     _begin(current_context())
 
 
 @lru_cache(maxsize=1)
 def _begin(parameters: ExecutionParameters) -> None:
-    parameters.decks.clear()  # A new task has new parameters.
+    parameters.decks.clear()  # Each task has a parameters object.
 
 
 def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> None:
-    """Add the deck of a step with its artifacts; ``started`` is its start in Unix seconds."""
+    """Add the deck of a finished step; ``started`` is the time of the step's call, in Unix seconds."""
 
     def draw() -> Mapping[str, str]:
         from tasks.report.deck import draw_deck
@@ -42,24 +42,25 @@ def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], 
 
 
 def show_unfinished(task: str, inputs: Iterable[object], error: UserError, started: float) -> None:
-    """Add the deck of a step that failed, with the error and the settings among its inputs."""
+    """Add the deck of a step that ended with an error; it shows the settings among the inputs."""
 
     def draw() -> Mapping[str, str]:
         from tasks.report.deck import draw_unfinished
 
-        settings = {one.title(): one.model_dump(mode="json") for one in inputs if isinstance(one, Settings)}
+        sections = [value for value in inputs if isinstance(value, Settings)]
+        settings = {section.title(): section.model_dump(mode="json") for section in sections}
         return {task: draw_unfinished(task, settings, error, time.time() - started)}
 
     _show(task, draw, unfinished=True)
 
 
 def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = False) -> None:
-    """Add pages to the task's deck. If they cannot be drawn, the error is logged and the step does not fail."""
+    """Add pages to the task's deck. An error in drawing them is logged and does not fail the step."""
     if not in_pod() and not current_context().enable_deck:  # ``pyflyte run`` keeps no decks of map tasks.
         return
     try:
         pages = draw()
-    except Exception as error:  # Artifacts of other versions of the code may hold anything.
+    except Exception as error:  # Artifacts of other versions of the code can have any content.
         logger().warning("%s: no deck, because it could not be drawn: %s: %s", task, type(error).__name__, error)
         return
     begin()

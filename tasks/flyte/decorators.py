@@ -1,4 +1,4 @@
-"""Decorators for Flyte: cached tasks, tasks without a cache, dynamic tasks, workflows, and names of nodes."""
+"""Decorators for Flyte's tasks and workflows: cached steps, uncached tasks, and dynamic tasks."""
 
 import inspect
 import os
@@ -14,7 +14,7 @@ from flytekit import workflow as flyte_workflow
 
 from tasks.errors import UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import TOLD, attempt, write_error
+from tasks.flyte.attempts import ERROR_PATH, attempt, write_error
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT, pod_options
 from tasks.settings.deployment import VALUES, Role
@@ -25,9 +25,9 @@ Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
 Inputs = ParamSpec("Inputs")
 Node = TypeVar("Node")
 Logic = Callable[..., Made]
-"""The function of a step; its parameters are the store and the inputs of the task, by their names."""
+"""The function that does a step's work; it takes the store and the step's inputs by name."""
 _JUDGES = ("latex2sympy2-extended", "math-verify", "sympy")
-"""Packages that decide which answers are correct."""
+"""Packages that decide what a correct answer is."""
 
 
 def step(
@@ -39,42 +39,42 @@ def step(
     trains: bool = False,
     takes_turns: bool = False,
 ) -> Callable[[Callable[Inputs, Logic[Made]]], Callable[Inputs, Made]]:
-    """Make a cached task of a declaration: a function with the inputs of the task, which returns the step's function.
+    """Make a cached task from a declaration, a function that takes the task's inputs and returns its logic.
 
-    A store does the work once: the task uses the artifacts of earlier runs, and the saved parts of an interrupted
-    attempt. Its deck shows its artifacts, or its error.
+    The work is done once per store: the task finds the artifacts of an earlier run, and continues where an earlier
+    attempt was interrupted. Its deck shows the artifacts that it made, or the error that it ended with.
 
     Args:
-        version: cache version of the task, to be raised when its results change (see CONTRIBUTING.md).
-        role: role of its pod in the deployment.
-        mapped: whether workflows map it over a list. Flyte's cache_serialize is off then, since in an array node it
-            would do the work again after waiting; the lease of the store makes executions wait.
-        judges: whether it judges answers. The versions of the packages that do are then part of its cache version.
-        trains: whether several processes may do it together. One of its inputs then holds OptimizeSettings.
-        takes_turns: whether it trains and generates, for which it needs an image with engine and trainer.
+        version: the task's cache version; raise it when new sources change the task's result (see CONTRIBUTING.md).
+        role: the role of the pod that it runs in.
+        mapped: whether workflows map it over a list. Flyte's cache serialization is then off, because an array node
+            would do the work again after waiting for it; the store's lease makes executions wait instead.
+        judges: whether it judges answers; its cache version then holds the versions of the packages that judge.
+        trains: whether several processes may run it together; one of its inputs then holds OptimizeSettings.
+        takes_turns: whether it trains and generates, and so needs an image with both the trainer and an engine.
     """
-    full = "-".join([version, *(f"{package}-{installed(package)}" for package in _JUDGES if judges)])
+    cache_version = "-".join([version, *(f"{package}-{installed(package)}" for package in _JUDGES if judges)])
 
     def decorate(declared: Callable[Inputs, Logic[Made]]) -> Callable[Inputs, Made]:
         decorated: Any = task(
             task_config=_training() if trains else None,
             cache=True,
-            cache_version=full,
+            cache_version=cache_version,
             cache_serialize=not mapped,
             enable_deck=True,
-            deck_fields=(),  # The deck has no source code, no list of packages, and no inputs.
+            deck_fields=(),  # Flyte's decks of source, packages and inputs repeat what our decks show.
             **pod_options(role, takes_turns),
-        )(attempt(_cached(declared, full)))
-        # A mapped task takes this from the metadata, which flytekit sets only at the task's own registration.
+        )(attempt(_cached(declared, cache_version)))
+        # A map task takes over this metadata, and flytekit notes the deck in it only if the task itself is registered.
         decorated.metadata.generates_deck = True
-        made: Callable[Inputs, Made] = decorated
-        return made
+        typed: Callable[Inputs, Made] = decorated
+        return typed
 
     return decorate
 
 
 def _cached(declared: Callable[..., Logic[Made]], version: str) -> Callable[..., Made]:
-    """Return the function of a task: it has the inputs of the declaration and the result of its step."""
+    """Return the task function of a declaration, with the declaration's inputs and the logic's result."""
 
     @wraps(declared)
     def run(**inputs: Any) -> Made:
@@ -90,43 +90,43 @@ def _cached(declared: Callable[..., Logic[Made]], version: str) -> Callable[...,
 
 
 def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, list[Any], dict[str, Any]]:
-    """Return the arguments of a step's function: the inputs of its task, with records replaced by their fields.
+    """Return the arguments of a step's logic: the inputs of its task, with each record replaced by its fields.
 
     Returns:
-        The store; the arguments that determine the result, in the order of the parameters; the others by name.
+        The store, the values that determine the result in the order of the logic's parameters, and the others by name.
 
     Raises:
-        TypeError: the function has other parameters.
+        TypeError: the parameters of the logic differ from the inputs of the task.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     undecisive: set[str] = set()
     for name, value in inputs.items():
         if isinstance(value, StepInputs):
-            given.update(value)
+            values.update(value)
             undecisive.update(value.undecisive)
         else:
-            given[name] = value
-    store = given.pop("store")
-    _, *taken = inspect.signature(logic).parameters
-    if given.keys() != set(taken):
-        raise TypeError(f"{logic} takes {sorted(taken)}; its task gives {sorted(given)}")
-    determining = [given.pop(name) for name in taken if name not in undecisive]
-    return store, determining, given
+            values[name] = value
+    store = values.pop("store")
+    _, *parameters = inspect.signature(logic).parameters
+    if values.keys() != set(parameters):
+        raise TypeError(f"{logic} takes {sorted(parameters)}; its task gives {sorted(values)}")
+    determining = [values.pop(name) for name in parameters if name not in undecisive]
+    return store, determining, values
 
 
 def _once(
     store: StoreRef, name: str, version: str, logic: Logic[Made], determining: list[Any], rest: Mapping[str, Any]
 ) -> Made:
     started = time.time()
-    do_once: Callable[..., Any] = work.run_once
+    run_once: Callable[..., Any] = work.run_once
     if decks.is_group_member():
         from tasks.train.distributed import run_once_in_group
 
-        do_once = run_once_in_group  # It returns None in followers, whose results Elastic ignores.
+        run_once = run_once_in_group  # It returns None in followers, whose result Elastic ignores.
     try:
-        made: Made = do_once(store, name, version, logic, *determining, **rest)
+        made: Made = run_once(store, name, version, logic, *determining, **rest)
     except UserError as error:
-        if TOLD in os.environ:
+        if ERROR_PATH in os.environ:
             write_error(error)
         else:
             decks.show_unfinished(name, determining, error, started)
@@ -137,23 +137,23 @@ def _once(
 
 
 def _training() -> Any:
-    # Flyte's plugin takes half a second to import, which other tasks need not wait for.
+    # Importing Flyte's plugin takes half a second, which tasks that do not train are spared.
     from tasks.flyte.training import TRAINING
 
     return TRAINING
 
 
 def uncached(function: F) -> F:
-    """Make a task without a cache, for short work that depends on the outside world."""
+    """Make an uncached task, for short work that depends on the outside world."""
     decorated: F = task(**pod_options("cpu"))(attempt(function))
     return decorated
 
 
 def dynamic_part(function: F) -> F:
-    """Make a dynamic task: a part of a workflow whose nodes depend on its inputs. It is not cached.
+    """Make an uncached dynamic task: a part of a workflow whose nodes depend on its inputs.
 
-    Its pod compiles the tasks inside again, for the deployment of its own registration. It has no time-out, because
-    Flyte's time-out of a dynamic node covers all nodes inside.
+    Its pod compiles the tasks inside it again, for the deployment that the dynamic task was registered with. It has no
+    time-out, because Flyte would count the time of all nodes inside it.
     """
     options = pod_options("cpu")
     del options["timeout"]
@@ -163,21 +163,21 @@ def dynamic_part(function: F) -> F:
 
 
 def unpack_options(**defaults: object) -> Callable[[F], F]:
-    """Declare the keys of the TypedDict of a function's ``**`` parameter as inputs to Flyte, with defaults by name.
+    """Declare the keys of the TypedDict of a function's ``**`` parameter as its inputs, with defaults by name.
 
-    With it, inputs that several workflows and tasks pass on are declared once.
+    Inputs that several workflows and tasks pass on are so declared once.
     """
 
     def decorate(function: F) -> F:
         signature, hints = inspect.signature(function), get_type_hints(function, include_extras=True)
-        *own, rest = signature.parameters.values()
+        *explicit, rest = signature.parameters.values()
         (keys,) = get_args(hints.pop(rest.name))
-        taken = get_type_hints(keys, include_extras=True)
-        parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own]
-        for name, kind in taken.items():
+        unpacked = get_type_hints(keys, include_extras=True)
+        parameters = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in explicit]
+        for name, kind in unpacked.items():
             default = defaults.get(name, Parameter.empty)
             parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-        function.__annotations__ = {**hints, **taken}
+        function.__annotations__ = {**hints, **unpacked}
         function.__dict__["__signature__"] = signature.replace(parameters=parameters)
         return function
 
@@ -185,13 +185,13 @@ def unpack_options(**defaults: object) -> Callable[[F], F]:
 
 
 def workflow(graph: F) -> F:
-    """Make a workflow of a function that connects tasks; typed, as flytekit's decorator is not."""
+    """Make a workflow from a function that connects tasks; flytekit's decorator has no types."""
     decorated: F = flyte_workflow(graph)
     return decorated
 
 
 def named(node: Node, name: str) -> Node:
-    """Name a node, for the console and its pods, and return it."""
-    if hasattr(node, "with_overrides"):  # In a local dynamic task it is a plain value.
+    """Name a node for the console; the names of its pods begin with the execution's name and this one."""
+    if hasattr(node, "with_overrides"):  # In a local dynamic task the node is a plain value.
         node.with_overrides(node_name=name, name=name.replace("-", " "))
     return node

@@ -1,4 +1,4 @@
-"""Tasks without a cache at the beginning and the end of workflows: settings and stored runs in, summaries out."""
+"""The first and the last tasks of workflows, which open a store and sum up the results; none of them is cached."""
 
 import shlex
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ from tasks.tracking import check_installed
 
 
 class OpenRun(NamedTuple):
-    """A run with checked settings: its store, and the inputs of each step."""
+    """A run with checked settings: its store, and the inputs of each of its steps."""
 
     store: StoreHandle
     seed: int
@@ -72,15 +72,15 @@ class OpenRun(NamedTuple):
 def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **options: Unpack[RunOptions]) -> OpenRun:
     """Resolve and check the settings of a run, and open its store.
 
-    ``updates_per_rollout`` 0 stands for all updates of a stage. Overrides in ``arm`` are applied before the user's.
-    Stages before ``trained_from`` belong to another run.
+    ``updates_per_rollout`` 0 stands for all updates of a stage. ``arm`` holds overrides that are applied before the
+    user's. Stages before ``trained_from`` belong to another run.
 
     Raises:
         SettingsError: a setting is wrong; nothing has run yet.
-        DataError: the commit of a data set could not be looked up.
+        DataError: a benchmark names no commit, and its latest one could not be looked up.
     """
     values: dict[str, Any] = {
-        name: one.model_dump(mode="json") if isinstance(one, Given) else one for name, one in options.items()
+        name: value.model_dump(mode="json") if isinstance(value, Given) else value for name, value in options.items()
     }
     overrides = values.pop("overrides")
     settings = RunSettings.merged({**values, "updates_per_rollout": updates_per_rollout or None}, f"{arm} {overrides}")
@@ -97,7 +97,7 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
             "prompts": prompts_with_commit(settings.prompts, mirror),
         }
     )
-    measured = settings.measures
+    benchmark_measures = settings.measures
     opened = Store.open(settings.store)
     opened.sweep()
     store, seed = opened.ref, settings.seed
@@ -111,40 +111,40 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
         "operation": operation,
     }
 
-    def of(kind: type[One], **own: Any) -> One:
-        """Make the inputs of a step: its own fields, and the shared ones that it has."""
-        return kind(**own, **{name: value for name, value in shared.items() if name in kind.model_fields})
+    def inputs(kind: type[One], **fields: Any) -> One:
+        """Return the record of a step from its own fields and the shared values that it has a field for."""
+        return kind(**fields, **{name: value for name, value in shared.items() if name in kind.model_fields})
 
     return OpenRun(
         store=store,
         seed=seed,
-        **_measurements(store, seed, measured, operation),
-        policy=of(
+        **_measurements(store, seed, benchmark_measures, operation),
+        policy=inputs(
             PolicyInputs,
             settings=settings.policy,
             arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
             source=fingerprint(settings.policy.path),
             chat=settings.chats,
         ),
-        training_set=of(
+        training_set=inputs(
             TrainingSetInputs,
             settings=settings.prompts.training_set,
             prompts=settings.prompts,
             source=source_fingerprint(settings.prompts.rows, mirror),
         ),
-        prompts=of(PromptsInputs, settings=settings.prompts),
-        rollout=of(RolloutInputs, settings=settings.rollout),
-        verify=of(VerifyInputs, settings=settings.verify),
-        optimize=of(OptimizeInputs, settings=settings.optimize),
-        alternate=of(AlternateInputs),
-        study=of(StudyInputs, evaluate=[one.evaluation for one in measured]),
-        report=of(ReportInputs, settings=settings, trained_from=trained_from),
-        run=of(RunInputs, settings=settings, trained_from=trained_from, started=process().started),
+        prompts=inputs(PromptsInputs, settings=settings.prompts),
+        rollout=inputs(RolloutInputs, settings=settings.rollout),
+        verify=inputs(VerifyInputs, settings=settings.verify),
+        optimize=inputs(OptimizeInputs, settings=settings.optimize),
+        alternate=inputs(AlternateInputs),
+        study=inputs(StudyInputs, evaluate=[measure.evaluation for measure in benchmark_measures]),
+        report=inputs(ReportInputs, settings=settings, trained_from=trained_from),
+        run=inputs(RunInputs, settings=settings, trained_from=trained_from, started=process().started),
     )
 
 
 def _measurements(
-    store: StoreRef, seed: int, measured: Sequence[Measure], operation: OperationSettings
+    store: StoreRef, seed: int, benchmark_measures: Sequence[Measure], operation: OperationSettings
 ) -> dict[str, Any]:
     """Return the inputs of the steps that evaluate a policy, by their names in ``OpenRun``.
 
@@ -155,64 +155,65 @@ def _measurements(
     benchmarks = [
         BenchmarkInputs(
             **shared,
-            settings=one.benchmark,
-            verify=one.verify,
-            source=source_fingerprint(one.benchmark.source, operation.mirror),
+            settings=measure.benchmark,
+            verify=measure.verify,
+            source=source_fingerprint(measure.benchmark.source, operation.mirror),
         )
-        for one in measured
+        for measure in benchmark_measures
     ]
     evaluations = [
-        EvaluationInputs(**shared, seed=seed, settings=one.evaluation, verify=one.verify) for one in measured
+        EvaluationInputs(**shared, seed=seed, settings=measure.evaluation, verify=measure.verify)
+        for measure in benchmark_measures
     ]
     return {"benchmarks": benchmarks, "evaluations": evaluations, "mean": MeanInputs(store=store, seed=seed)}
 
 
 @uncached
 def seed_of_week(kickoff: datetime) -> int:
-    """Return a seed for an ISO week, such as 202647, so that all starts in a week are the same run."""
+    """Return the seed of an ISO week, such as 202647, so that two starts in one week make one run."""
     year, week, _ = kickoff.isocalendar()
     return 100 * year + week
 
 
 @uncached
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
-    """Write the record of a run; return its table, the work that was done, and the next commands."""
+    """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
     from tasks.report.summary import execution_since, summarise
     from tasks.store.layout import PAGE_FILE
     from tasks.stored.runs import write_reproducibility
 
     opened = Store(inputs.store)
     write_reproducibility(opened, report, inputs.settings)
-    place = shlex.quote(opened.ref.uri)
-    commands = [f"mu-grpo inspect {report} --store {place}"]
+    uri = shlex.quote(opened.ref.uri)
+    commands = [f"mu-grpo inspect {report} --store {uri}"]
     if len(opened.refs("report")) > 1:
-        commands.append(f"mu-grpo compare --store {place}")
+        commands.append(f"mu-grpo compare --store {uri}")
     summary = summarise(opened, report, commands)
-    done = execution_since(opened, report, inputs.started)
-    # For a store on S3 the local copy is in a pod, which users cannot open.
+    execution = execution_since(opened, report, inputs.started)
+    # The local copy of a bucket's file is inside a pod, where users cannot read it.
     page = f"{opened.ref.uri}/{report.folder}/{PAGE_FILE}" if opened.remote else summary.report
-    return summary.model_copy(update={"execution": done, "report": page})
+    return summary.model_copy(update={"execution": execution, "report": page})
 
 
 class FoundStage(NamedTuple):
     """A stage of a stored run."""
 
     policies: list[Artifact]
-    """The base policy and the policies of the earlier stages; the last one sampled the rollouts."""
+    """The base policy and the policies after the earlier stages; the last one sampled the rollouts."""
     rollouts: list[Artifact]
     verdicts: Artifact
 
 
 class OpenRescore(NamedTuple):
-    """The stages of a stored run, and the inputs of another verifier."""
+    """The stages of a stored run, and the inputs of a new verifier of their rollouts."""
 
     verify: Keyed[VerifyInputs]
     stages: list[int]
-    """Numbers of the stages, from 0."""
+    """Numbers that count from 0."""
     rollouts: list[list[Artifact]]
-    """Rollouts of each stage."""
+    """The rollouts of every stage."""
     verdicts: list[Artifact]
-    """Stored verdicts of each stage."""
+    """The verdicts that the run stored."""
 
 
 @uncached
@@ -262,9 +263,9 @@ def open_evaluation(
     from tasks.stored.runs import find_artifact
 
     opened = Store.open(store, create=False)
-    found = find_artifact(opened, policy, "policy")
-    measured = measures(with_commits(evaluate, operation.mirror), prompts, verify, evaluate.engine)
-    return OpenEvaluation(policy=found, **_measurements(opened.ref, seed, measured, operation))
+    ref = find_artifact(opened, policy, "policy")
+    benchmark_measures = measures(with_commits(evaluate, operation.mirror), prompts, verify, evaluate.engine)
+    return OpenEvaluation(policy=ref, **_measurements(opened.ref, seed, benchmark_measures, operation))
 
 
 @uncached
@@ -277,7 +278,7 @@ def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedP
 
 @uncached
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
-    """Return how the new verdicts differ from the stored ones."""
+    """Return the differences between the stored verdicts and the new ones."""
     from tasks.stored.results import compare_verdicts as compare
 
     return compare(Store(inputs.store), before, after)

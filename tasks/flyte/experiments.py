@@ -1,4 +1,4 @@
-"""Tasks that compare runs: of a reproduction and of the laboratory. Pods of a run do not load this module."""
+"""The tasks of experiments, which compare many runs; the pods of a single run do not import this module."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ from tasks.store import Store
 
 
 class OpenReproduction(NamedTuple):
-    """The runs of a reproduction with their settings checked, and their store."""
+    """The runs of a reproduction with checked settings, and their store."""
 
     store: StoreHandle
     experiment: ExperimentSettings
     runs: list[RunSettings]
-    """Settings of the runs, ordered by seed and then by model."""
+    """Settings of the runs, in the order of seeds and then of models."""
     laboratory: list[RunSettings]
-    """Settings that the runs of the laboratory share; empty without it."""
+    """Settings that the runs of the laboratory share; empty without a laboratory."""
 
 
 @uncached
@@ -27,13 +27,13 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
     """Resolve and check the settings of every run before the first one starts.
 
     Raises:
-        SettingsError: a setting of a run is wrong; the message names both.
+        SettingsError: the settings of a run are wrong; the message names the run.
     """
     opened = Store.open(store)
     return OpenReproduction(
         store=opened.ref,
         experiment=experiment,
-        runs=[one.settings for one in experiment.runs(store, overrides)],
+        runs=[run.settings for run in experiment.runs(store, overrides)],
         laboratory=[experiment.laboratory_settings(store, overrides)] if experiment.laboratory else [],
     )
 
@@ -42,26 +42,26 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
 def find_reports(
     store: StoreHandle, experiment: ExperimentSettings, overrides: str, ended: list[RunSummary]
 ) -> list[Artifact]:
-    """Find the reports of all runs, in the order of the experiment, by their settings.
+    """Find the reports of the finished runs by their settings, in the order of the experiment.
 
     Raises:
-        DataError: a report is missing.
+        DataError: a run has no report.
     """
     from tasks.experiments.runs import find_reports as find
 
     opened = Store(store)
     planned = experiment.runs(opened.ref.uri, overrides)
-    found = find(opened, planned)
-    if missing := [run.name for run in planned if run not in found]:
+    reports = find(opened, planned)
+    if missing := [run.name for run in planned if run not in reports]:
         raise DataError(f"{opened.ref.uri}: no report of {'; '.join(missing)}. Start the reproduction again.")
-    return [found[run] for run in planned]
+    return [reports[run] for run in planned]
 
 
 @step("6")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
-    """Compare all runs in tables, tests, figures and one page, which is also the task's deck."""
+    """Compare all runs in tables, tests, figures and a page, which is also the task's deck."""
     from tasks.experiments.compare import compare_runs
 
     return compare_runs
@@ -77,7 +77,7 @@ def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResu
 def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[Artifact]:
     """Compare the runs of one part in a table and a figure.
 
-    ``studies`` holds the runs arm by arm, and the seeds of each arm in order.
+    ``studies`` holds the runs in the order of arms and then of seeds.
     """
     from tasks.experiments.laboratory import compare_arms
 

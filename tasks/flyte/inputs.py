@@ -1,6 +1,6 @@
-"""Types of the tasks' inputs. Settings, store and seed of a step are one record.
+"""Types of the tasks' inputs: for each step a record with its settings, the store and the seed.
 
-Each step has a record of its own, so that a changed setting changes the cache keys of the steps that use it alone.
+Each step has a separate record, so that a changed setting changes only the cache keys of the steps that use it.
 """
 
 from typing import Annotated, ClassVar, TypedDict, TypeVar
@@ -35,13 +35,13 @@ def _store_id(ref: StoreRef) -> str:
 
 
 Artifact = Annotated[ArtifactRef, HashMethod(_digest)]
-"""An artifact as an input or output of a task; its digest enters cache keys."""
+"""An artifact as a task's input or output; cache keys hold its digest."""
 StoreHandle = Annotated[StoreRef, HashMethod(_store_id)]
-"""A store as an input or output of a task; its id enters cache keys, so that a moved store hits."""
+"""A store as a task's input or output; cache keys hold its id, so that they are the same after the store is moved."""
 
 
 class RunSections(TypedDict):
-    """Inputs of every workflow that trains: the settings that decide a result, and the store."""
+    """Inputs of every workflow that trains: the settings that determine a result, and the store."""
 
     store: str
     policy: Given[PolicySettings]
@@ -67,20 +67,20 @@ OPTIONS: dict[str, object] = {**SECTIONS, "seed": 0, "overrides": "", "operation
 
 
 class StepInputs(Record):
-    """Base of the inputs of a step. Flyte's cache key holds ``key``, a digest of the fields that decide the result."""
+    """Base of the records. Flyte's cache key holds ``key``, a digest of the fields that determine the result."""
 
     undecisive: ClassVar[tuple[str, ...]] = ("operation",)
     """Fields that do not change the result."""
     store: StoreRef
 
     def key(self) -> str:
-        """Return a digest of the fields that decide the result, and of the id of the store."""
+        """Return a digest of the fields that determine the result, and of the store's id."""
         values = [[name, value] for name, value in self if name not in ("store", *self.undecisive)]
         return work_key(type(self).__name__, self.store.id, values)
 
 
 class SeededInputs(StepInputs):
-    """Base of the inputs of steps whose result depends on the seed of the run."""
+    """Base of the records of steps whose result depends on the run's seed."""
 
     seed: int
 
@@ -91,9 +91,9 @@ class PolicyInputs(SeededInputs):
     settings: PolicySettings
     arithmetic: ArithmeticSettings
     source: str
-    """Fingerprint of ``settings.path``, so that a changed folder is copied again."""
+    """Fingerprint of ``settings.path``, so that a changed folder is imported again."""
     chat: bool
-    """Whether some prompts go through the tokenizer's chat template."""
+    """Whether some prompts go through the chat template of the policy's tokenizer."""
 
 
 class BenchmarkInputs(StepInputs):
@@ -102,7 +102,7 @@ class BenchmarkInputs(StepInputs):
     settings: BenchmarkSettings
     verify: VerifySettings
     source: str
-    """Fingerprint of what the settings name outside of the hub."""
+    """Fingerprint of the source that the settings name, where it is not on the hub."""
     operation: OperationSettings
 
 
@@ -113,10 +113,10 @@ class TrainingSetInputs(StepInputs):
     settings: TrainingSetSettings
     verify: VerifySettings
     source: str
-    """Fingerprint of what the settings name outside of the hub."""
+    """Fingerprint of the source that the settings name, where it is not on the hub."""
     operation: OperationSettings
     prompts: PromptsSettings
-    """Settings of the stages' prompts; a training set that does not fit them is refused first."""
+    """Settings of the stages' prompts; a training set that does not fit them is rejected at the start."""
 
 
 class PromptsInputs(SeededInputs):
@@ -182,16 +182,16 @@ class ReportInputs(SeededInputs):
     settings: RunSettings
     """Settings of the whole run, which identify it."""
     trained_from: int
-    """Number of the first stage with these settings, from 0; earlier stages belong to another run."""
+    """The first stage, from 0, that has these settings; earlier stages belong to another run."""
 
 
 class RunInputs(ReportInputs):
     """Inputs of ``close_run``."""
 
     started: float
-    """Start of the first process of the execution, in Unix seconds."""
+    """Unix seconds at which the execution's first process started."""
 
 
 One = TypeVar("One", bound=StepInputs)
 Keyed = Annotated[One, HashMethod(StepInputs.key)]
-"""The inputs of a step as an input or output of a task; their ``key`` enters cache keys."""
+"""A record as a task's input or output; cache keys hold its ``key``."""

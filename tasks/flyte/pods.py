@@ -1,4 +1,4 @@
-"""Options of a task that describe its pod, for registration."""
+"""Options of tasks that describe the pods of their roles, for registration."""
 
 from datetime import timedelta
 from typing import Any
@@ -36,13 +36,13 @@ def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
 
 def _secrets(role: Role) -> list[Secret]:
     """Return the secrets of a role: the hub's token for prefetch, the tracker's key for training and evaluation."""
-    asked = DEPLOYMENT.secrets
-    wanted = {
-        "HF_TOKEN": asked.hub_token if role == "prefetch" else "",
-        "WANDB_API_KEY": asked.tracker_key if role in ("train", "evaluate") else "",
+    secrets = DEPLOYMENT.secrets
+    keys = {
+        "HF_TOKEN": secrets.hub_token if role == "prefetch" else "",
+        "WANDB_API_KEY": secrets.tracker_key if role in ("train", "evaluate") else "",
     }
     return [
-        Secret(group=asked.name, key=key, env_var=variable, mount_requirement=Secret.MountType.ENV_VAR)
-        for variable, key in wanted.items()
+        Secret(group=secrets.name, key=key, env_var=variable, mount_requirement=Secret.MountType.ENV_VAR)
+        for variable, key in keys.items()
         if key
     ]

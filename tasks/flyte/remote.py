@@ -1,4 +1,4 @@
-"""A client of Flyte: launch plans by name, and the state of an execution with its nodes and their pods."""
+"""Client of Flyte: finds launch plans, starts executions, and reads the state of their nodes and pods."""
 
 import configparser
 import os
@@ -47,10 +47,11 @@ from tasks.stored.results import EvaluatedPolicy
 
 EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0
-"""Time-out of a request, in seconds."""
+"""Seconds that one request may take."""
 _PAGE = 100
+"""Most entries in the answer to one request."""
 _UNNAMED = re.compile(r"d?n\d+")
-"""Ids of nodes without a name."""
+"""Ids of nodes that have no name in their workflow."""
 _MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
 """Names of mapped tasks; the group is the name of the function."""
 _ENDS = ("start-node", "end-node")
@@ -69,9 +70,9 @@ class Attempt:
     """Number of the attempt, from 0."""
     phase: str
     reason: str
-    """Kubernetes' reason why a pod is not running."""
+    """The reason that Kubernetes gives for a pod that is not running."""
     since: datetime
-    """Time of Flyte's last update of the attempt, in UTC."""
+    """Time of Flyte's last update of it, in UTC."""
     error: str
 
 
@@ -80,7 +81,7 @@ class Node:
     """A node of an execution."""
 
     path: str
-    """Names of the enclosing nodes and of the node, such as ``stage-1 / generate``."""
+    """Names of the enclosing nodes and of the node, as in ``stage-1 / generate``."""
     phase: str
     seconds: float
     cached: bool
@@ -90,7 +91,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Seen:
-    """The state of an execution at one moment."""
+    """State of an execution at one moment."""
 
     phase: str
     nodes: tuple[Node, ...]
@@ -103,15 +104,15 @@ class Seen:
 
 
 class Flyte:
-    """A client of the Flyte that a config file names, for one project and domain.
+    """Client of the Flyte that a config file names, for one project and domain.
 
     Args:
-        config: a file as for ``pyflyte --config``; None for the one that flytekit finds.
+        config: a file for ``pyflyte --config``; None for the file that flytekit finds.
         project: Flyte's project.
         domain: Flyte's domain.
 
     Raises:
-        DeploymentError: no file with the address of a Flyte is found.
+        DeploymentError: no file names a Flyte.
     """
 
     def __init__(self, config: Path | None, project: str, domain: str) -> None:
@@ -121,33 +122,33 @@ class Flyte:
         self._remote = FlyteRemote(settings, project, domain)
         try:
             self._client = RawSynchronousFlyteClient(settings.platform)
-        except OSError as error:  # Without verification the server's certificate is requested here.
+        except OSError as error:  # Without verification the client fetches the server's certificate at once.
             raise self._no_answer(str(error)) from None
 
     def version(self) -> str:
-        """Return a warning if this Flyte is older than the workflows need, else an empty string.
+        """Return a warning if this Flyte is too old for the workflows, otherwise an empty string.
 
         Raises:
-            DeploymentError: it is not Flyte 1, or does not answer.
+            DeploymentError: the server is a Flyte 2, or does not answer.
         """
         with self._requests():
-            told = str(self._remote.client.get_control_plane_version())
-        found = version_numbers(told)
-        if found is None or OLDEST_FLYTE <= found < (2,):
+            version = str(self._remote.client.get_control_plane_version())
+        numbers = version_numbers(version)
+        if numbers is None or OLDEST_FLYTE <= numbers < (2,):
             return ""
         wanted = f"Flyte {'.'.join(map(str, OLDEST_FLYTE))} or newer"
-        if found >= (2,):
+        if numbers >= (2,):
             raise DeploymentError(
-                f"{self._file}: the Flyte at {self.endpoint} is {told}, whose workflows are others. Name a Flyte 1: "
-                f"{wanted}."
+                f"{self._file}: the Flyte at {self.endpoint} is {version}, which cannot run these workflows. "
+                f"Name a Flyte 1: {wanted}."
             )
-        return f"the Flyte at {self.endpoint} is {told}; the workflows need {wanted}"
+        return f"the Flyte at {self.endpoint} is {version}; the workflows need {wanted}"
 
     def plan(self, name: str, version: str | None) -> FlyteLaunchPlan:
-        """Return a launch plan by name, in a version or in the one that was registered last.
+        """Return the launch plan of a name and version; without a version the one that was registered last.
 
         Raises:
-            DeploymentError: there is no such plan; the message lists the plans that exist.
+            DeploymentError: no such plan is registered; the message lists the plans that are.
         """
         with self._requests():
             try:
@@ -174,7 +175,7 @@ class Flyte:
         )
 
     def find(self, name: str) -> "Execution | None":
-        """Return the execution with a name, or None."""
+        """Return the execution of a name, or None."""
         execution = Execution(self, name)
         with self._requests():
             try:
@@ -184,62 +185,64 @@ class Flyte:
         return execution
 
     def start(self, plan: FlyteLaunchPlan, given: Mapping[str, str], name: str | None) -> "Execution":
-        """Start an execution of a plan. Inputs are texts, objects in YAML or JSON; without ``name`` Flyte names it.
+        """Start an execution of a plan with inputs as text, and objects as YAML or JSON; Flyte chooses a missing name.
 
         Raises:
             SettingsError: an input is unknown, fixed, missing or of another type.
         """
         fixed = plan.fixed_inputs.literals
-        free = {one: variable for one, variable in plan.interface.inputs.items() if one not in fixed}
+        free = {key: variable for key, variable in plan.interface.inputs.items() if key not in fixed}
         allowed = ", ".join(sorted(free)) or "none, all of its inputs are fixed"
-        for one in given:
-            if one in fixed:
-                raise SettingsError(f"--set {one}: {plan.name} fixes it; allowed: {allowed}.")
-            if one not in free:
-                hint = f' A single field is changed with --set "overrides={one}=..."' if "overrides" in free else ""
-                raise SettingsError(f"--set {one}: {plan.name} has no such input; allowed: {allowed}.{hint}")
-        for one, parameter in plan.default_inputs.parameters.items():
-            if parameter.required and one not in given:
-                raise SettingsError(f"--set {one}=...: {plan.name} needs it, and it has no default.")
-        values = {one: _value(one, text, free[one].type, "overrides" in given) for one, text in given.items()}
+        for key in given:
+            if key in fixed:
+                raise SettingsError(f"--set {key}: {plan.name} fixes it; allowed: {allowed}.")
+            if key not in free:
+                hint = f' A single field is changed with --set "overrides={key}=..."' if "overrides" in free else ""
+                raise SettingsError(f"--set {key}: {plan.name} has no such input; allowed: {allowed}.{hint}")
+        for key, parameter in plan.default_inputs.parameters.items():
+            if parameter.required and key not in given:
+                raise SettingsError(f"--set {key}=...: {plan.name} needs it, and it has no default.")
+        values = {key: _value(key, text, free[key].type, "overrides" in given) for key, text in given.items()}
         literals = {
-            one: TypeEngine.to_literal(self._remote.context, value, type(value), free[one].type)
-            for one, value in values.items()
+            key: TypeEngine.to_literal(self._remote.context, value, type(value), free[key].type)
+            for key, value in values.items()
         }
         with self._requests():
-            started = self._remote.execute(plan, literals, execution_name=name)
-        return Execution(self, str(started.id.name), plan.name)
+            execution = self._remote.execute(plan, literals, execution_name=name)
+        return Execution(self, str(execution.id.name), plan.name)
 
     def _check_project(self) -> None:
-        projects = {one.id: one for one in self._client.list_projects(ProjectListRequest(limit=1000)).projects}
-        found = projects.get(self.project)
-        if found is None or found.state == Project.ARCHIVED:
-            there = ", ".join(sorted(one.id for one in projects.values() if one.state != Project.ARCHIVED))
+        projects = {
+            project.id: project for project in self._client.list_projects(ProjectListRequest(limit=1000)).projects
+        }
+        project = projects.get(self.project)
+        if project is None or project.state == Project.ARCHIVED:
+            active = ", ".join(sorted(other.id for other in projects.values() if other.state != Project.ARCHIVED))
             raise DeploymentError(
-                f"--project: the Flyte at {self.endpoint} has no project {self.project}; it has {there or 'none'}. "
+                f"--project: the Flyte at {self.endpoint} has no project {self.project}; it has {active or 'none'}. "
                 "Name one of these, or add it to Flyte's settings: seedProjects in k8s/flyte/values.yaml."
             )
-        domains = [one.id for one in found.domains]
+        domains = [domain.id for domain in project.domains]
         if self.domain not in domains:
             raise DeploymentError(
                 f"--domain: {self.project} has no domain {self.domain}; it has {', '.join(domains)}. Name one of these."
             )
 
     def _names(self) -> list[str]:
-        """Return the names of registered launch plans; default plans of workflows only if there are no others."""
+        """Return the names of the registered launch plans; default plans of workflows only if there are no others."""
         request = NamedEntityIdentifierListRequest(project=self.project, domain=self.domain, limit=1000)
-        names = sorted(one.name for one in self._client.list_launch_plan_ids_paginated(request).entities)
-        return [one for one in names if "." not in one] or names
+        names = sorted(entity.name for entity in self._client.list_launch_plan_ids_paginated(request).entities)
+        return [name for name in names if "." not in name] or names
 
     def _versions(self, name: str) -> list[str]:
         """Return the ten versions that were registered last."""
         request = ResourceListRequest(limit=10, sort_by=Sort(key="created_at", direction=Sort.DESCENDING))
         request.id.project, request.id.domain, request.id.name = self.project, self.domain, name
-        return [one.id.version for one in self._client.list_launch_plans_paginated(request).launch_plans]
+        return [plan.id.version for plan in self._client.list_launch_plans_paginated(request).launch_plans]
 
     @contextmanager
     def _requests(self) -> Iterator[None]:
-        """Set the time-out of requests inside the block, and turn their errors into DeploymentErrors."""
+        """Limit the time of every request inside the block, and turn its failure into a DeploymentError."""
         try:
             with scoped_grpc_deadline(_SECONDS):
                 yield
@@ -276,7 +279,7 @@ class Flyte:
 
 
 class Execution:
-    """An execution that was started."""
+    """An execution on a Flyte."""
 
     def __init__(self, flyte: Flyte, name: str, plan: str = "") -> None:
         self.name, self.plan, self._flyte = name, plan, flyte
@@ -287,13 +290,13 @@ class Execution:
 
     @property
     def link(self) -> str:
-        """Address of the execution in the console."""
+        """Address of its page in the console."""
         domain = self._flyte._remote.generate_console_http_domain().rstrip("/").removesuffix("/console")
         flyte = self._flyte
         return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"
 
     def look(self) -> Seen:
-        """Return the present state of the execution. Nodes that have ended are not requested again."""
+        """Request the state of the execution; nodes that had ended at an earlier call are not requested again."""
         with self._flyte._requests():
             closure = self._flyte._client.get_execution(self.request).closure
             nodes = tuple(self._nodes(self.request.id, "", ()))
@@ -306,26 +309,27 @@ class Execution:
         """Return the execution's result, as a table if the project defines its type."""
         with self._flyte._requests():
             outputs = self._flyte._remote.fetch_execution(name=self.name).outputs
-            return "\n".join(_format_output(outputs, name, one) for name, one in outputs.literals.items())
+            return "\n".join(_format_output(outputs, name, literal) for name, literal in outputs.literals.items())
 
     def _nodes(self, execution: WorkflowExecutionIdentifier, parent: str, path: tuple[str, ...]) -> Iterator[Node]:
-        for one in self._list_nodes(execution, parent):
-            key = f"{execution.name} {one.id.node_id}"
-            if one.metadata.spec_node_id in _ENDS or one.id.node_id in _ENDS:
+        for node in self._list_nodes(execution, parent):
+            key = f"{execution.name} {node.id.node_id}"
+            if node.metadata.spec_node_id in _ENDS or node.id.node_id in _ENDS:
                 continue
             if key not in self._ended:
-                found = tuple(self._expand(one, path))
-                if found[0].phase not in ("succeeded", "failed", "aborted", "skipped", "timed_out", "recovered"):
-                    yield from found
+                expanded = tuple(self._expand(node, path))
+                if expanded[0].phase not in ("succeeded", "failed", "aborted", "skipped", "timed_out", "recovered"):
+                    yield from expanded
                     continue
-                self._ended[key] = found
+                self._ended[key] = expanded
             yield from self._ended[key]
 
-    def _expand(self, one: NodeExecution, path: tuple[str, ...]) -> Iterator[Node]:
-        closure, metadata = one.closure, one.metadata
+    def _expand(self, node: NodeExecution, path: tuple[str, ...]) -> Iterator[Node]:
+        """Yield a node, then the nodes inside it."""
+        closure, metadata = node.closure, node.metadata
         graph = metadata.is_parent_node and not metadata.is_dynamic
-        attempts, task = ((), "") if graph else self._attempts(one)
-        name = metadata.spec_node_id or one.id.node_id
+        attempts, task = ((), "") if graph else self._attempts(node)
+        name = metadata.spec_node_id or node.id.node_id
         path = (*path, f"{name} {task}" if task and _UNNAMED.fullmatch(name) else name)
         phase = NodePhase.Phase.Name(closure.phase).lower().removeprefix("dynamic_")
         hit = closure.task_node_metadata.cache_status == CACHE_HIT
@@ -338,7 +342,7 @@ class Execution:
             attempts,
         )
         if metadata.is_parent_node:
-            yield from self._nodes(one.id.execution_id, one.id.node_id, path)
+            yield from self._nodes(node.id.execution_id, node.id.node_id, path)
         elif closure.HasField("workflow_node_metadata"):
             yield from self._nodes(closure.workflow_node_metadata.executionId, "", path)
 
@@ -362,41 +366,42 @@ class Execution:
     def _attempts(self, node: NodeExecution) -> tuple[tuple[Attempt, ...], str]:
         """Return the attempts of a node, and the name of its task."""
         request = TaskExecutionListRequest(node_execution_id=node.id, limit=_PAGE)
-        found = self._flyte._client.list_task_executions_paginated(request).task_executions
+        executions = self._flyte._client.list_task_executions_paginated(request).task_executions
         attempts = (
             Attempt(
-                number=one.id.retry_attempt,
-                phase=TaskPhase.Phase.Name(one.closure.phase).lower(),
-                reason=one.closure.reason,
-                since=one.closure.updated_at.ToDatetime(),
-                error=one.closure.error.message,
+                number=execution.id.retry_attempt,
+                phase=TaskPhase.Phase.Name(execution.closure.phase).lower(),
+                reason=execution.closure.reason,
+                since=execution.closure.updated_at.ToDatetime(),
+                error=execution.closure.error.message,
             )
-            for one in found
+            for execution in executions
         )
-        task = _MAPPED.sub(r"\1", found[0].id.task_id.name.rpartition(".")[2]) if found else ""
-        return tuple(sorted(attempts, key=lambda one: one.number)), task
+        task = _MAPPED.sub(r"\1", executions[0].id.task_id.name.rpartition(".")[2]) if executions else ""
+        return tuple(sorted(attempts, key=lambda attempt: attempt.number)), task
 
 
 def _config(path: Path | None) -> tuple[str, Config]:
-    """Return the name of the config for messages, and the config."""
+    """Return the name of a config file for messages, and its content."""
     if path is not None and not path.is_file():
         raise DeploymentError(f"--config: {path} is no file. Name one that holds {EXAMPLE}")
-    named = str(path or os.environ.get("FLYTECTL_CONFIG") or "~/.flyte/config.yaml")
+    name = str(path or os.environ.get("FLYTECTL_CONFIG") or "~/.flyte/config.yaml")
     try:
         file = get_config_file(None if path is None else str(path))
-        endpoint, chosen = Platform.URL.read(file), Config.auto(file)
+        endpoint, config = Platform.URL.read(file), Config.auto(file)
     except (OSError, configparser.Error, ValueError, AttributeError, TypeError) as error:
-        raise DeploymentError(f"{named}: not read as a config of Flyte: {error}. It holds {EXAMPLE}") from None
+        raise DeploymentError(f"{name}: cannot be read as a config of Flyte: {error}. It must hold {EXAMPLE}") from None
     if not endpoint:
-        what = f"{named} has no admin.endpoint" if file else "no config of Flyte is found"
+        what = f"{name} has no admin.endpoint" if file else "no config of Flyte is found"
         raise DeploymentError(
-            f"--config: {what}. Name a file with --config, or for pyflyte too with FLYTECTL_CONFIG; it holds {EXAMPLE}"
+            f"--config: {what}. Name a file with --config, or with FLYTECTL_CONFIG, which pyflyte reads too; "
+            f"it must hold {EXAMPLE}"
         )
-    return named, chosen
+    return name, config
 
 
 def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> object:
-    """Convert a text to a value. Settings with overrides are checked by the workflow alone."""
+    """Return the value of an input from its text; ``overridden`` settings are checked by the workflow alone."""
     kind = getattr(tasks.settings, str((wanted.metadata or {}).get("title", "")), None)
     if isinstance(kind, type) and issubclass(kind, Settings) and not overridden:
         kind.parse(_mapping(name, text), f"--set {name}")
@@ -416,18 +421,18 @@ def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> objec
 
 
 def _time(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.astimezone()
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.astimezone()
 
 
 def _mapping(name: str, text: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(text)
+        value = yaml.safe_load(text)
     except yaml.YAMLError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise SettingsError(f"--set {name}: got {text!r}; allowed: an object, as '{{field: value}}'.")
-    return found
+    return value
 
 
 def _format_output(outputs: Any, name: str, literal: Any) -> str:

@@ -1,6 +1,6 @@
-"""The cached tasks. Each declares its inputs, cache version and pod, and returns the function of its step.
+"""The cached tasks: each declares its inputs, its cache version and its pod, and returns the step's function.
 
-A body runs when the task does, so that its imports are loaded in the pod of that task alone.
+The body of a declaration runs with the task, so that its imports are loaded only in the task's pod.
 """
 
 from tasks.flyte.decorators import Logic, step
@@ -24,7 +24,7 @@ from tasks.flyte.inputs import (
 
 @step("4", role="prefetch")
 def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
-    """Load or make the base policy."""
+    """Import or create the base policy."""
     from tasks.models.step import prepare_policy as prepare
 
     return prepare
@@ -125,7 +125,7 @@ def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artif
 def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Logic[Artifact]:
     """Write an HTML page about a run, which is also the task's deck.
 
-    The settings are an input, because runs with different settings are two runs, also if their results are equal.
+    The run's settings are an input, because two runs with different settings are two runs even if their results agree.
     """
     from tasks.report.step import write_report
 

@@ -1,4 +1,4 @@
-"""Training tasks that run in several processes: Flyte's Elastic, with the number of processes from the settings."""
+"""Training tasks in several processes: Flyte's Elastic tasks, with the number of processes from the settings."""
 
 import json
 import logging
@@ -20,37 +20,37 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import TOLD, close_connections_at_exit, to_flyte_error
+from tasks.flyte.attempts import ERROR_PATH, close_connections_at_exit, to_flyte_error
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import OptimizeSettings
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
-"""Number of nodes of a training task: of the deployment at registration, of the training operator in a pod."""
+"""Number of nodes of a training task: the deployment's at registration, the training operator's in a pod."""
 
 
 @dataclass
 class Training(Elastic):  # type: ignore[misc]  # the plugin has no types
-    """Configuration of a task whose number of processes is that of the backend in its OptimizeSettings."""
+    """Configuration of a task whose number of processes is set by the backend of its OptimizeSettings."""
 
 
 _JOB_SECONDS = 12 * 3600
-"""Seconds for which a finished job of several nodes is kept, as Flyte keeps pods (k8s/flyte/values.yaml)."""
+"""Seconds for which a finished job of several nodes is kept; Flyte keeps pods as long (k8s/flyte/values.yaml)."""
 TRAINING = Training(
     nnodes=NODES, increase_shared_mem=False, run_policy=RunPolicy(ttl_seconds_after_finished=_JOB_SECONDS)
 )
 
 SHUTDOWN_SECONDS = 840
-"""Seconds for a checkpoint after SIGTERM, after which torch kills a group of processes; a little less than the grace
-period of the pod (k8s/base/pod-templates/train.yaml)."""
+"""Seconds from SIGTERM to the kill by torch, in which a group of processes can save a checkpoint; a little less than
+the grace period of k8s/base/pod-templates/train.yaml."""
 _SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
 class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plugin has no types
-    """An Elastic task whose number of processes is an input."""
+    """An Elastic task whose number of processes follows from its inputs."""
 
     def __init__(self, task_config: Training, task_function: Callable[..., object], **options: Any) -> None:
-        # The plugin's __init__ imports torch, which a run with all steps in the cache need not load.
+        # The plugin's constructor imports torch, which a run that finds everything in the cache does not need.
         PythonFunctionTask.__init__(
             self,
             task_config=task_config,
@@ -64,8 +64,8 @@ class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plu
 
     def execute(self, **inputs: Any) -> Any:
         """Run the step in this process, or in a group of processes."""
-        given = [value for one in inputs.values() if isinstance(one, StepInputs) for _, value in one]
-        (backend,) = (one.backend for one in given if isinstance(one, OptimizeSettings))
+        fields = [value for record in inputs.values() if isinstance(record, StepInputs) for _, value in record]
+        (backend,) = (value.backend for value in fields if isinstance(value, OptimizeSettings))
         if backend.kind == "torch":
             if NODES > 1:
                 raise SettingsError(
@@ -82,7 +82,7 @@ class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plu
                 return super().execute(**inputs)
         except Exception as error:
             if isinstance(error, UserError):
-                decks.show_unfinished(self.name.rpartition(".")[2], given, error, started)
+                decks.show_unfinished(self.name.rpartition(".")[2], fields, error, started)
             raise to_flyte_error(error) from error.__cause__
 
 
@@ -91,18 +91,18 @@ TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
 
 @contextmanager
 def relay_errors() -> Iterator[None]:
-    """Raise the error of a process of the group in place of Elastic's, and allow time to save on SIGTERM."""
+    """Raise the error that a process of the group wrote instead of Elastic's; give the group time for a checkpoint."""
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "error.json"
-        os.environ[TOLD] = str(told)
+        error_file = Path(folder) / "error.json"
+        os.environ[ERROR_PATH] = str(error_file)
         os.environ.setdefault(_SHUTDOWN, str(SHUTDOWN_SECONDS))
         try:
             yield
         except (FlyteException, IgnoreOutputs):
-            if not told.is_file():
+            if not error_file.is_file():
                 raise
-            kind, message = json.loads(told.read_text())
+            kind, message = json.loads(error_file.read_text())
             raise resolve_name(kind)(message) from None
         finally:
-            del os.environ[TOLD]
+            del os.environ[ERROR_PATH]

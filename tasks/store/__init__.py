@@ -1,4 +1,4 @@
-"""Immutable, content-addressed outputs of steps."""
+"""The store: immutable, content-addressed outputs of steps."""
 
 from tasks.store.records import ArtifactRef, StoreRef
 from tasks.store.store import Draft, Parents, Store

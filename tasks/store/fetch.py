@@ -1,4 +1,4 @@
-"""Fetch files from outside of a store, on S3 or the Hugging Face hub, and detect that they changed."""
+"""Files from outside a store, on S3 or the Hugging Face hub: downloads, and fingerprints that show changes."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -12,24 +12,24 @@ _HASHED_BYTES = 64 * 2**20
 
 
 def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Copy an object, or the wanted objects directly below a prefix, from an ``s3://`` address into a folder.
+    """Copy the object at ``s3://bucket/key``, or objects directly below ``s3://bucket/prefix``, into a folder.
 
-    ``setting`` names the address in errors; ``wanted`` takes the name of an object below the address.
+    ``wanted`` selects objects by their names below the address; ``setting`` names the address in errors.
 
     Raises:
         DataError: there is no object at the address.
-        FetchError: the server does not give it.
+        FetchError: an object could not be fetched.
     """
     from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
 
-    again = retrying()
+    retry = retrying()
     try:
         files = connect(connections=8)
-        keys = [str(key) for key in again(files.find, uri.rstrip("/"), maxdepth=1)]
+        keys = [str(key) for key in retry(files.find, uri.rstrip("/"), maxdepth=1)]
         for key in keys:
             name = key.rpartition("/")[2]
             if wanted(name):
-                again(files.get_file, key, str(folder / name))
+                retry(files.get_file, key, str(folder / name))
     except TRANSFER_ERRORS as error:
         raise FetchError(f"{setting}: {uri} could not be fetched: {error}") from error
     if not keys:
@@ -37,10 +37,10 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
 
 
 def fingerprint(path: str | None) -> str:
-    """Return a digest of a file, or of names and contents in a folder; empty when there is nothing at ``path``.
+    """Return a digest of a file, or of the names and contents in a folder; empty when ``path`` does not exist.
 
-    Files over 64 MiB enter with size and time of change instead of their content: to copy a changed one again, into the
-    same artifact, is cheaper than hashing it at every start. Objects on S3 enter with their ETags.
+    Files over 64 MiB are represented by size and time of change instead of content: importing them again is cheaper
+    than hashing them at every start, and makes the same artifact. Objects on S3 are represented by their ETags.
 
     Raises:
         DataError: objects on S3 could not be listed.
@@ -49,16 +49,16 @@ def fingerprint(path: str | None) -> str:
         from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
 
         try:
-            found = retrying()(connect(connections=1).find, path, detail=True)
+            objects = retrying()(connect(connections=1).find, path, detail=True)
         except TRANSFER_ERRORS as error:
             raise DataError(f"{path} could not be listed: {error}") from error
-        lines = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(found.items())]
+        lines = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(objects.items())]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
-    place = Path(path).expanduser() if path else None
-    if place is None or not place.exists():
+    root = Path(path).expanduser() if path else None
+    if root is None or not root.exists():
         return ""
     digest = hashlib.sha256()
-    for file in [place] if place.is_file() else sorted(file for file in place.iterdir() if file.is_file()):
+    for file in [root] if root.is_file() else sorted(file for file in root.iterdir() if file.is_file()):
         state = file.stat()
         content = sha256(file) if state.st_size <= _HASHED_BYTES else f"{state.st_size}/{state.st_mtime_ns}"
         digest.update(f"{file.name}={content}\n".encode())
@@ -68,13 +68,13 @@ def fingerprint(path: str | None) -> str:
 def snapshot(
     kind: Literal["model", "dataset"], name: str, revision: str | None, wanted: Sequence[str], setting: str
 ) -> Path:
-    """Return a folder with files of a model or data set of the Hugging Face hub, named by their commit.
+    """Return the folder with files of a model or data set of the Hugging Face hub; the folder's name is their commit.
 
-    Files that were fetched before are used if the hub does not answer. Without patterns in ``wanted`` only the commit
-    is looked up. ``setting`` names the repository in errors.
+    When the hub does not answer, files that were fetched before are used. ``wanted`` holds patterns of file names;
+    without any, only the commit is requested. ``setting`` names the repository in errors.
 
     Raises:
-        FetchError: the hub does not give them.
+        FetchError: the files could not be fetched.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

@@ -1,4 +1,4 @@
-"""Files on a disk: a store's folder, digests, atomic writes, and errors that a user can fix."""
+"""Files on a disk: a store's folder, digests, atomic writes, and errors with their fixes."""
 
 import errno
 import hashlib
@@ -19,14 +19,14 @@ from tasks.store.layout import STAGING
 from tasks.store.records import FileEntry
 
 RESTORE = (
-    "Restore it from a copy, or start the run again with `pyflyte run --overwrite-cache`: only what is damaged or "
-    "missing is made anew."
+    "Restore it from a copy, or start the run again with `pyflyte run --overwrite-cache`: only damaged or missing "
+    "artifacts are made again."
 )
 
-_AT_ONCE = min(8, os.cpu_count() or 1)
-"""Files that are digested side by side."""
+_FILES_AT_ONCE = min(8, os.cpu_count() or 1)
+"""Number of files that are hashed in parallel."""
 OBJECTS_AT_ONCE = 16
-"""Small objects that are read side by side."""
+"""Number of small objects that are read in parallel."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _FIXES = {
@@ -47,15 +47,16 @@ class StoredFile(NamedTuple):
     """Unix seconds."""
 
 
-def thread_map(one: Callable[[Item], Made], items: Sequence[Item], at_once: int = _AT_ONCE) -> list[Made]:
-    """Call a function that waits for a disk or a server on items, in threads; return the results in order.
+def thread_map(function: Callable[[Item], Made], items: Sequence[Item], at_once: int = _FILES_AT_ONCE) -> list[Made]:
+    """Apply a function to items in threads, and return the results in the order of the items.
 
-    The first error is raised; calls that have not begun by then are not made.
+    It is for functions that wait for a disk or a server. The first error is raised; calls that have not begun by then
+    are not made.
     """
     if len(items) < 2:
-        return [one(item) for item in items]
+        return [function(item) for item in items]
     with ThreadPoolExecutor(min(at_once, len(items))) as pool:
-        return list(pool.map(one, items))
+        return list(pool.map(function, items))
 
 
 def sha256(path: Path) -> str:
@@ -65,7 +66,7 @@ def sha256(path: Path) -> str:
 
 
 def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
-    """Return digest and size of every file below a folder, by relative name; with ``flushed``, flush the files."""
+    """Return digest and size of every file below a folder, by relative name; flush the files first if ``flushed``."""
 
     def entry(path: Path) -> FileEntry:
         if flushed:
@@ -77,30 +78,30 @@ def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
-    """Return the hex digests of files in a folder, by name; None for a missing file."""
+    """Return hex digests of files of a folder, by name; None for a missing file."""
 
     def digest(name: str) -> str | None:
         return sha256(folder / name) if (folder / name).is_file() else None
 
-    listed = list(names)
-    return dict(zip(listed, thread_map(digest, listed), strict=True))
+    files = list(names)
+    return dict(zip(files, thread_map(digest, files), strict=True))
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
     """Raise DamagedError if a file of a folder is missing or has another digest."""
-    for name, found in digests(folder, files).items():
+    for name, digest in digests(folder, files).items():
         file, entry = folder / name, files[name]
-        if found is None:
+        if digest is None:
             raise DamagedError(f"{file}: missing, but the manifest names it. {RESTORE}")
-        if found != entry.sha256:
+        if digest != entry.sha256:
             raise DamagedError(
-                f"{file}: corrupted (sha256 {found[:16]}, {file.stat().st_size} bytes; "
+                f"{file}: corrupted (sha256 {digest[:16]}, {file.stat().st_size} bytes; "
                 f"expected {entry.sha256[:16]}, {entry.bytes} bytes). {RESTORE}"
             )
 
 
 def flush(path: Path) -> None:
-    """Flush a file or a folder to the disk."""
+    """Wait until a file or a folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -110,7 +111,7 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a path beside a target, to be written and moved there; it is removed after the block unless moved."""
+    """Yield a temporary path in the target's folder, for a file that the caller then moves to the target."""
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
@@ -120,28 +121,28 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 
 class Folder:
-    """Files of a store on this machine, with the methods of ``s3.Bucket``; keys are relative paths."""
+    """Files of a store on this machine, with the interface of ``s3.Bucket``; keys are relative to ``root``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def listing(self, prefix: str) -> dict[str, StoredFile]:
         """Return size and age of every file below a folder, by key."""
-        found = {}
+        files = {}
         for folder, _, names in os.walk(self._root / prefix, onerror=_raise_unless_gone):
             for path in (Path(folder, name) for name in names):
                 with suppress(FileNotFoundError):  # Deleted while it was listed.
                     state = path.stat()
-                    found[path.relative_to(self._root).as_posix()] = StoredFile(state.st_size, state.st_mtime)
-        return found
+                    files[path.relative_to(self._root).as_posix()] = StoredFile(state.st_size, state.st_mtime)
+        return files
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a file; None if there is none."""
+        """Return the content of a file; None when there is none."""
         path = self._root / key
         return path.read_bytes() if path.is_file() else None
 
     def write(self, key: str, content: bytes) -> None:
-        """Write a small file atomically: readers see the old or the new content, also after a power failure."""
+        """Write a small file; readers see the old content or the new one, even after a power failure."""
         with disk_errors(self._root), atomic_path(self._root / key) as staged:
             staged.write_bytes(content)
             flush(staged)
@@ -154,15 +155,15 @@ class Folder:
             with suppress(FileExistsError):
                 os.link(staged, self._root / key)
 
-    def digest(self, key: str, size: int) -> str | None:  # noqa: ARG002 - a file of any size
-        """Return the SHA-256 of a file; None if there is none."""
+    def digest(self, key: str, size: int) -> str | None:  # noqa: ARG002 - Bucket needs the size
+        """Return the SHA-256 of a file; None when there is none."""
         try:
             return sha256(self._root / key)
         except FileNotFoundError:
             return None
 
     def delete(self, keys: Sequence[str]) -> list[str]:
-        """Delete files, and folders that are empty then; return no refusals, since a disk raises OSError."""
+        """Delete files, then the empty folders below an area; return no key, because a failure raises OSError."""
         for key in keys:
             path = self._root / key
             if not path.is_dir():
@@ -180,7 +181,7 @@ def _raise_unless_gone(error: OSError) -> None:
 
 @contextmanager
 def staging_folder(root: Path) -> Iterator[Path]:
-    """Yield a folder of a store for new files; it is removed after the block unless it was moved."""
+    """Yield a folder of a store in which to prepare files; it is removed after the block, unless it was moved."""
     folder = root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with disk_errors(root):
@@ -200,7 +201,7 @@ def sweep(root: Path) -> None:
 
 @contextmanager
 def disk_errors(root: Path) -> Iterator[None]:
-    """Raise disk errors inside the block, about files below ``root`` or no file, as ArtifactErrors with the fix."""
+    """Raise errors of the disk inside the block with their fixes, if they name a file below ``root`` or no file."""
     try:
         yield
     except OSError as error:
@@ -208,11 +209,11 @@ def disk_errors(root: Path) -> Iterator[None]:
         if below and (fix := disk_fix(error)):
             raise ArtifactError(
                 f"{error.filename or root}: {error.strerror}. {fix}, then start the same command again: "
-                "what was committed is kept."
+                "committed artifacts are kept."
             ) from error
         raise
 
 
 def disk_fix(error: OSError) -> str:
-    """Return how to fix a disk error; empty for other errors."""
+    """Return the fix for an error of the disk; empty for other errors."""
     return _FIXES.get(error.errno or 0, "")

@@ -1,10 +1,10 @@
-"""Names in a store, each declared once: its folders, the files of artifacts, and the facts of their manifests.
+"""Names in a store: its folders, the files of artifacts, and the facts of manifests. Each is declared once.
 
 store.json                      the store's id
 KIND/DIGEST/                    an artifact: its files, then manifest.json
 progress/KEY/NAME-NUMBER/       a part of unfinished work: its files, then manifest.json
 progress/KEY/lease/NUMBER       on S3, the process that does the work
-made/KEY.json                   what a step made, by the key of its work
+made/KEY.json                   the artifacts that a step made, by the key of its work
 runs/DIGEST.json                the record of a finished run, by its report
 leases/KEY.lock                 the lock of work on this machine
 staging/                        files that are being written on this machine
@@ -30,12 +30,12 @@ MARKER = "store.json"
 MANIFEST = "manifest.json"
 PROGRESS, MADE, RUNS, LEASES, STAGING = "progress", "made", "runs", "leases", "staging"
 LEASE = "lease"
-"""Folder beside the parts of a piece of unfinished work."""
+"""Folder of the leases of unfinished work, in the same folder as its parts."""
 
-# Files of artifacts, with the kinds that have them; tables have the columns that ``tables`` lists.
+# Files of artifacts, with the kinds that have them. The columns of tables are in ``tables``.
 PART_FILE = "part.parquet"  # unfinished work
 PROMPTS_FILE = "prompts.parquet"  # prompts: a shard, or a benchmark's problems
-TRAINING_FILE, REMOVED_FILE = "training.parquet", "removed.parquet"  # prompts: a training set, and rows that it lost
+TRAINING_FILE, REMOVED_FILE = "training.parquet", "removed.parquet"  # prompts: a training set, and its removed rows
 ROLLOUTS_FILE = "rollouts.parquet"
 VERDICTS_FILE = "verdicts.parquet"
 METRICS_FILE = "metrics.parquet"  # a trained policy and a study: a row per update
@@ -49,12 +49,12 @@ SUMMARY_FILE, SETTINGS_FILE = "summary.json", "settings.json"  # a report
 
 
 class Facts(TypedDict, total=False):
-    """Facts in manifests: small results, of which each kind of artifact has some."""
+    """Facts in manifests: small results, which depend on the kind of artifact."""
 
     stage: int  # a policy, where 0 is a base policy; a shard of prompts, where 0 is the first stage
     preset: str  # a trained policy and a study
     updates_per_rollout: int  # a trained policy and a study
-    updates: int  # a policy: of all stages until then; a study and a comparison of studies: of a run
+    updates: int  # a policy: of all stages so far; a study and a comparison of studies: of a run
     prompts: int  # prompts: the number of rows
     overlapping: dict[str, int]  # a training set: rows that were left out because a benchmark has them, by benchmark
     responses: int  # rollouts and verdicts
@@ -63,7 +63,7 @@ class Facts(TypedDict, total=False):
     benchmark: str  # an evaluation, and prompts of a benchmark
     benchmarks: dict[str, float]  # an average: the accuracy by benchmark
     algorithm: str  # a report
-    trained_from: int  # a report: the first stage that the run trained; those before are another run's
+    trained_from: int  # a report: the first stage that the run trained; earlier stages belong to another run
     other_settings: dict[str, dict[str, Any]]  # a report: settings of the stages of another run
     part: str  # a laboratory's comparison
     runs: int  # a reproduction

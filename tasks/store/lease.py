@@ -1,8 +1,8 @@
-"""Leases on S3, so that a piece of work is done by one process at a time, also on several machines.
+"""Leases, by which only one process at a time does a piece of work on S3, and the list of work that is running.
 
 A lease is a numbered object beside the parts of unfinished work. The process that creates the next number, by a
-conditional write, holds the work. It alone writes this object again: at every beat, and when it ends. Clocks of
-machines are not compared: a waiting process takes over when it has seen the same beat for ``TAKEN_OVER_AFTER`` seconds.
+conditional write, holds the work. It alone overwrites the object, at every heartbeat and at its end. Clocks of machines
+are not compared: a waiter takes over when it has seen the same heartbeat for ``TAKEN_OVER_AFTER`` seconds of its clock.
 """
 
 import fcntl
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from tasks.store.store import Store
 
 BEAT = 10.0
-"""Seconds between two beats, and the time-out of requests about a lease."""
+"""Seconds between two heartbeats, and for which a request about a lease is retried."""
 LOOK = 5.0
-"""Seconds between two looks of a waiting process."""
+"""Seconds between two reads of a lease by a waiter."""
 TAKEN_OVER_AFTER = 60.0
-"""Seconds without a beat after which a holder counts as dead."""
+"""Seconds without a heartbeat after which a holder counts as dead."""
 
 
 class LostLeaseError(ArtifactError):
-    """Another process has taken the work over, so this one may save nothing more."""
+    """Another process has taken the work over, so that this process may not save more."""
 
 
 class LeaseRecord(Record):
-    """The content of a lease."""
+    """Content of a lease."""
 
     schema_version: int
     holder: str
-    """Machine and process, for messages."""
+    """Machine and process of the holder, for messages."""
     token: str
     beat: int
     released: bool = False
@@ -73,56 +73,56 @@ class Lease:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Wait until nobody holds the work, and hold it inside the block."""
+        """Wait for the lease, and hold it inside the block."""
         self._acquire()
-        beating = threading.Thread(target=self._beat, daemon=True, name=f"lease of {self._task}")
-        beating.start()
+        heartbeat = threading.Thread(target=self._beat, daemon=True, name=f"lease of {self._task}")
+        heartbeat.start()
         try:
             yield
         finally:
             self._ended.set()
-            beating.join()
+            heartbeat.join()
             try:
                 self._write(released=True)
-            except ArtifactError as error:  # The work has ended, or failed with the error to report.
+            except ArtifactError as error:  # The work has ended; if it failed, its own error says more.
                 logger().debug("%s: not released: %s", self._task, error.message)
 
     def check(self, bucket: "Bucket | None" = None) -> None:
-        """Check that this process still holds the work.
+        """Check in the store that this process holds the lease.
 
         Raises:
-            LostLeaseError: another process has taken it over.
+            LostLeaseError: another process holds the lease, or it was removed.
             ArtifactError: the store does not answer.
         """
-        number, found = self._newest(bucket or self._patient)
-        if number == self._number and found is not None and found.token == self._record.token:
+        number, record = self._newest(bucket or self._patient)
+        if number == self._number and record is not None and record.token == self._record.token:
             return
-        by = f"taken over by {found.holder}" if found else "ended or removed by another process"
+        by = f"taken over by {record.holder}" if record else "ended or removed by another process"
         raise LostLeaseError(
             f"{self._task}: the work in {self._where} was {by}, because this process ({self._record.holder}) gave no "
             f"sign of life for {TAKEN_OVER_AFTER:.0f} s. It stops and saves nothing more; the other process goes on."
         )
 
     def _acquire(self) -> None:
-        seen: LeaseRecord | None = None
-        since = looked = 0.0
-        told = False
+        last_record: LeaseRecord | None = None
+        unchanged_since = last_read = 0.0
+        waiting = False
         while True:
-            number, found = self._newest(self._patient)
+            number, record = self._newest(self._patient)
             now = time.monotonic()
-            if found != seen or now - looked > TAKEN_OVER_AFTER / 3:
-                # If this process could not look, the holder's beats may have failed for the same reason.
-                seen, since = found, now
-            looked = now
-            if found is None or found.released or self._is_of_this_copy(number, found):
+            if record != last_record or now - last_read > TAKEN_OVER_AFTER / 3:
+                # If this process could not read the lease, the holder's heartbeat may have failed for the same reason.
+                last_record, unchanged_since = record, now
+            last_read = now
+            if record is None or record.released or self._is_of_this_copy(number, record):
                 free = True
-            elif free := now - since >= TAKEN_OVER_AFTER:
-                logger().info("%s: %s gave no sign of life; its work is taken over", self._task, found.holder)
-            elif not told:
-                told = True
+            elif free := now - unchanged_since >= TAKEN_OVER_AFTER:
+                logger().info("%s: %s gave no sign of life; its work is taken over", self._task, record.holder)
+            elif not waiting:
+                waiting = True
                 logger().info(
                     "%s: %s does this work in %s; waiting for its end, or for %.0f s without a sign of life",
-                    *(self._task, found.holder, self._where, TAKEN_OVER_AFTER),
+                    *(self._task, record.holder, self._where, TAKEN_OVER_AFTER),
                 )
             if not free:
                 time.sleep(LOOK)
@@ -130,7 +130,7 @@ class Lease:
                 return
 
     def _create(self, number: int) -> bool:
-        """Create the lease with a number; return False if another process was faster."""
+        """Try to create the lease with a number; return False if another process created it first."""
         key, text = self._key(number), self._record.model_dump_json().encode()
         self._patient.write_new(key, text)
         if LeaseRecord.parse(self._patient.read(key)) != self._record:
@@ -139,10 +139,10 @@ class Lease:
         self._local.write(key, text)
         return True
 
-    def _is_of_this_copy(self, number: int, found: LeaseRecord) -> bool:
-        """Return True if the holder used this local copy. It is dead then, because this process has the copy's lock."""
-        noted = LeaseRecord.parse(self._local.read(self._key(number)))
-        return noted is not None and noted.token == found.token
+    def _is_of_this_copy(self, number: int, record: LeaseRecord) -> bool:
+        """Return True if the holder used this local copy; it is dead then, because this process has the copy's lock."""
+        copy = LeaseRecord.parse(self._local.read(self._key(number)))
+        return copy is not None and copy.token == record.token
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT):
@@ -151,7 +151,7 @@ class Lease:
             except LostLeaseError as error:
                 logger().warning("%s", error.message)
                 return
-            except Exception as error:  # the next beat may succeed, and saving checks the lease
+            except Exception as error:  # The next heartbeat may succeed, and every save checks the lease.
                 logger().debug("%s: no beat: %s", self._task, error)
 
     def _write(self, **changes: object) -> None:
@@ -160,7 +160,7 @@ class Lease:
         self._brief.write(self._key(self._number), self._record.model_dump_json().encode())
 
     def _newest(self, bucket: "Bucket") -> tuple[int, LeaseRecord | None]:
-        """Return number and content of the lease with the highest number; 0 without one."""
+        """Return number and content of the newest lease; 0 and None without a lease."""
         number = max((int(key.rpartition("/")[2]) for key in bucket.listing(self._folder)), default=0)
         return number, LeaseRecord.parse(bucket.read(self._key(number))) if number else None
 
@@ -169,61 +169,61 @@ class Lease:
 
 
 class RunningWork:
-    """Keys of the work that processes are doing in a store.
+    """Keys of the work that is running in a store, as shown by the locks of this machine and the leases on S3.
 
-    The holder of a lease is alive if the lease has a new beat. So the first look takes up to ``TAKEN_OVER_AFTER``
-    seconds if a holder is dead, and no time if no lease is held.
+    Only a new heartbeat shows that the holder of a lease is alive. The constructor therefore waits up to
+    ``TAKEN_OVER_AFTER`` seconds for silent holders, and does not wait if no lease is held.
     """
 
     def __init__(self, store: "Store") -> None:
         self._store = store
-        # Locks and leases are read before artifacts, so that a step that ends in between has committed its own.
+        # Locks are read before leases, and both before artifacts, so that a step that ends meanwhile has committed.
         locked = self.locked()
-        self._known, began = self._leases(), time.monotonic()
-        silent, living = dict(self._known), set[str]()
-        while silent and time.monotonic() - began < TAKEN_OVER_AFTER:
+        self._initial, start = self._leases(), time.monotonic()
+        silent, running = dict(self._initial), set[str]()
+        while silent and time.monotonic() - start < TAKEN_OVER_AFTER:
             time.sleep(LOOK)
-            now = self._leases()
-            # A new lease is alive too; a lease that is gone has ended.
-            living |= {key for key, record in now.items() if self._known.get(key) != record}
-            silent = {key: record for key, record in silent.items() if now.get(key) == record}
-        self._looked, self._started = 0.0, set[str]()
-        self.keys = sorted({*locked, *living})
+            leases = self._leases()
+            # This includes work that began meanwhile. If a lease is gone, its work has ended.
+            running |= {key for key, record in leases.items() if self._initial.get(key) != record}
+            silent = {key: record for key, record in silent.items() if leases.get(key) == record}
+        self._last_read, self._started = 0.0, set[str]()
+        self.keys = sorted({*locked, *running})
 
     def locked(self) -> list[str]:
-        """Return the keys of the work whose locks are held on this machine."""
+        """Return the keys of work whose locks are held on this machine."""
         return sorted(path.stem for path in (self._store.root / LEASES).glob("*.lock") if _is_held(path))
 
     def started(self) -> set[str]:
-        """Return the keys of the work whose leases on S3 changed since the first look."""
-        if time.monotonic() - self._looked > LOOK:
-            self._started = {key for key, record in self._leases().items() if self._known.get(key) != record}
-            self._looked = time.monotonic()
+        """Return the keys of work whose leases on S3 have changed since the constructor read them."""
+        if time.monotonic() - self._last_read > LOOK:
+            self._started = {key for key, record in self._leases().items() if self._initial.get(key) != record}
+            self._last_read = time.monotonic()
         return self._started
 
     def _leases(self) -> dict[str, LeaseRecord]:
-        """Return the leases that are not released, also those of dead holders."""
+        """Return the leases that are not released, including those of dead holders."""
         bucket = self._store.remote
         if bucket is None:
             return {}
         newest: dict[str, str] = {}
-        for place in sorted(bucket.listing(PROGRESS)):
-            _, key, *inside = place.split("/")
+        for path in sorted(bucket.listing(PROGRESS)):
+            _, key, *inside = path.split("/")
             if inside[:1] == [LEASE]:
-                newest[key] = place
-        found = zip(newest, map(LeaseRecord.parse, thread_map(bucket.read, list(newest.values()))), strict=True)
-        return {key: record for key, record in found if record is not None and not record.released}
+                newest[key] = path
+        records = zip(newest, map(LeaseRecord.parse, thread_map(bucket.read, list(newest.values()))), strict=True)
+        return {key: record for key, record in records if record is not None and not record.released}
 
 
 def _is_held(path: Path) -> bool:
-    """Return True if a process may hold a lock; a lock that cannot be read counts as held.
+    """Return True if a process may hold a lock; a lock file that cannot be read counts as held.
 
-    FileLock would open the file for writing, which a read-only store does not allow. It uses flock too.
+    FileLock uses flock too, but it opens its file for writing, which a read-only store does not allow.
     """
     try:
         with path.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:  # Deleted a moment ago.
+    except FileNotFoundError:  # Deleted meanwhile.
         return False
     except (BlockingIOError, PermissionError):
         return True

@@ -1,4 +1,4 @@
-"""Lineage: walks over the parents of artifacts, and the contents of a whole store."""
+"""Lineage: the walk over the parents of artifacts, and the contents of a whole store."""
 
 import re
 from collections import defaultdict
@@ -21,16 +21,16 @@ class Lineage:
 
     manifests: Mapping[str, Manifest]
     missing: Mapping[str, str] = field(default_factory=dict)
-    """The reason for each artifact without a manifest."""
+    """Reasons why manifests are missing, by artifact."""
 
     @classmethod
     def of(cls, manifests: Iterable[Manifest]) -> "Lineage":
-        """Return the lineage among some artifacts."""
+        """Return the lineage of artifacts among each other."""
         return cls({manifest.ref.folder: manifest for manifest in manifests})
 
     @cached_property
     def parents(self) -> dict[str, list[str]]:
-        """Parents of each artifact, also those without a manifest."""
+        """Parents of each artifact, including those without a manifest here."""
         return {
             name: list(dict.fromkeys(ref.folder for refs in manifest.parents.values() for ref in refs))
             for name, manifest in self.manifests.items()
@@ -38,36 +38,36 @@ class Lineage:
 
     @cached_property
     def children(self) -> dict[str, list[str]]:
-        """Artifacts that were made from each."""
-        found: dict[str, list[str]] = defaultdict(list)
+        """Artifacts that were made from each artifact."""
+        children: dict[str, list[str]] = defaultdict(list)
         for name, parents in self.parents.items():
             for parent in parents:
-                found[parent].append(name)
-        return dict(found)
+                children[parent].append(name)
+        return dict(children)
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
-        """Return these artifacts and all their ancestors, also those without a manifest."""
+        """Return these artifacts and all their ancestors, including those without a manifest here."""
         return _reachable(names, self.parents)
 
     def descendants(self, name: str) -> set[str]:
-        """Return all artifacts that descend from one."""
+        """Return the artifacts that descend from an artifact."""
         return _reachable([name], self.children) - {name}
 
     def parents_of(self, manifest: Manifest, role: str) -> Iterator[Manifest]:
-        """Yield the parents of an artifact in a role, without those that have no manifest."""
+        """Yield the parents of an artifact in a role, as far as their manifests are known."""
         for ref in manifest.parents.get(role, ()):
             if ref.folder in self.manifests:
                 yield self.manifests[ref.folder]
 
     def policies(self, last: Manifest) -> list[Manifest]:
-        """Return the policies that led to one, with it, the first one first; a missing manifest ends the chain."""
+        """Return a policy and the policies that it was trained from, oldest first, as far as manifests are known."""
         chain = [last]
-        while before := next(self.parents_of(chain[0], "policy"), None):
-            chain.insert(0, before)
+        while parent := next(self.parents_of(chain[0], "policy"), None):
+            chain.insert(0, parent)
         return chain
 
     def evaluated_policies(self, report: Manifest) -> list[Manifest]:
-        """Return the policies that a run evaluated, in the order of its stages, without missing ones."""
+        """Return the policies that a run evaluated, in the order of its stages, as far as their manifests are known."""
         return [
             policy
             for evaluation in self.parents_of(report, "evaluations")
@@ -76,7 +76,7 @@ class Lineage:
 
 
 def ancestry(store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | None = None) -> Lineage:
-    """Read artifacts and their ancestors, by parents in these roles or in all; missing manifests are noted.
+    """Read the manifests of artifacts and of their ancestors, through parents of these roles or of all roles.
 
     Raises:
         ArtifactError: the disk or the server fails.
@@ -85,39 +85,39 @@ def ancestry(store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | N
     missing: dict[str, str] = {}
     generation = list(refs)
     while generation:
-        following = []
-        for ref, found in zip(generation, store.read_manifests(generation), strict=True):
-            if isinstance(found, Manifest):
-                manifests[ref.folder] = found
-                following += [
-                    ref for role, refs in found.parents.items() if roles is None or role in roles for ref in refs
+        parents = []
+        for ref, manifest in zip(generation, store.read_manifests(generation), strict=True):
+            if isinstance(manifest, Manifest):
+                manifests[ref.folder] = manifest
+                parents += [
+                    ref for role, refs in manifest.parents.items() if roles is None or role in roles for ref in refs
                 ]
             else:
-                missing[ref.folder] = found.message
-        unknown = {ref.folder: ref for ref in following if ref.folder not in manifests and ref.folder not in missing}
-        generation = list(unknown.values())
+                missing[ref.folder] = manifest.message
+        unread = {ref.folder: ref for ref in parents if ref.folder not in manifests and ref.folder not in missing}
+        generation = list(unread.values())
     return Lineage(manifests, missing)
 
 
 @dataclass(frozen=True)
 class Contents(Lineage):
-    """Everything in a store, on S3 read from the server and not from the local copy."""
+    """Everything in a store; on S3 it is read from the bucket and not from the local copy."""
 
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     """Files of artifacts, of unfinished work and of records, by key."""
     records: Mapping[str, list[str]] = field(default_factory=dict)
-    """Artifacts that each record of work or of a run names, by key, without unreadable records."""
+    """Artifacts that the records of work and of runs name, by the records' keys; without unreadable records."""
 
     @cached_property
     def folders(self) -> dict[str, dict[str, StoredFile]]:
-        """Files by name, for each artifact, with or without a manifest, and for each unfinished work."""
-        found: dict[str, dict[str, StoredFile]] = defaultdict(dict)
+        """Files by folder and then by name; a folder is an artifact (with or without a manifest) or unfinished work."""
+        folders: dict[str, dict[str, StoredFile]] = defaultdict(dict)
         for key, file in self.files.items():
             area, _, rest = key.partition("/")
             name, _, inside = rest.partition("/")
             if inside:
-                found[f"{area}/{name}"][inside] = file
-        return dict(found)
+                folders[f"{area}/{name}"][inside] = file
+        return dict(folders)
 
 
 def read_contents(store: Store) -> Contents:
@@ -133,19 +133,19 @@ def read_contents(store: Store) -> Contents:
         for key in sorted(files)
         if key.split("/")[0] in KINDS and key.split("/")[2:] == [MANIFEST]
     ]
-    read = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
-    made = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
-    records = {key: [f"report/{found[1]}"] for key in files if (found := _OF_RUN.fullmatch(key))}
-    for key, text in zip(made, thread_map(place.read, made, OBJECTS_AT_ONCE), strict=True):
+    results = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
+    keys = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
+    records = {key: [f"report/{match[1]}"] for key in files if (match := _OF_RUN.fullmatch(key))}
+    for key, text in zip(keys, thread_map(place.read, keys, OBJECTS_AT_ONCE), strict=True):
         if record := MadeRecord.parse(text):
             records[key] = [ref.folder for ref in record.listed]
     return Contents(
-        manifests={name: found for name, found in read.items() if isinstance(found, Manifest)},
-        # The middle of "place: what is wrong (details). What to do."
+        manifests={name: result for name, result in results.items() if isinstance(result, Manifest)},
+        # The message is "path: problem (details). Fix."; only the problem is kept.
         missing={
-            name: found.message.partition(f"{MANIFEST}: ")[2].partition(" (")[0].partition(". ")[0]
-            for name, found in read.items()
-            if not isinstance(found, Manifest)
+            name: result.message.partition(f"{MANIFEST}: ")[2].partition(" (")[0].partition(". ")[0]
+            for name, result in results.items()
+            if not isinstance(result, Manifest)
         },
         files=files,
         records=records,
@@ -153,12 +153,12 @@ def read_contents(store: Store) -> Contents:
 
 
 def _reachable(names: Iterable[str], edges: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return these names and all names that are reachable by edges."""
-    found: set[str] = set()
+    """Return these names and all names that can be reached from them along edges."""
+    reached: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting.extend(edges.get(name, ()))
-    return found
+    return reached

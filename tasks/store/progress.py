@@ -1,4 +1,4 @@
-"""Parts of unfinished work, which are used again after a restart: numbered folders, each complete or absent."""
+"""Parts of unfinished work: numbered folders, each complete or absent, from which a step continues after a restart."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class _Part(Record):
-    """The manifest of a part; it is written last, so that its presence means that the part is complete."""
+    """Manifest of a part; it is written last, so that its presence means that the part is complete."""
 
     schema_version: int
     files: dict[str, FileEntry]
     phases: dict[str, float] = Field(default_factory=dict)
-    """Seconds by phase that all attempts of the step had spent when the part was saved."""
+    """Seconds by phase that the step had spent when the part was saved, over all attempts."""
 
 
 class Progress:
-    """Parts of a step's work, under the key of the work.
+    """Parts of a step's unfinished work, stored under the key of the work.
 
-    Without a key no parts are kept. A process that follows rank 0 reads the parts of rank 0 and saves none.
+    Without a key nothing is saved. A process that follows a leader reads the leader's parts, and saves none itself.
     """
 
     def __init__(self, store: "Store", key: str) -> None:
@@ -45,9 +45,9 @@ class Progress:
 
     @contextmanager
     def hold(self, task: str) -> Iterator[None]:
-        """Hold a lease on the work inside the block.
+        """Hold the lease of a task's work inside the block, so that other machines wait.
 
-        Only a store on S3 needs one: processes that share a folder see the lock of ``work.run_once``.
+        Only a store on S3 needs a lease: in a folder, the lock of ``work.run_once`` is seen by all processes.
         """
         if self._store.remote is None:
             yield
@@ -65,25 +65,25 @@ class Progress:
             self._lease.check()
 
     def time(self, draft: "Draft") -> None:
-        """Add the time of earlier attempts to a step's draft, and save the time so far with every part.
+        """Add the time of earlier attempts to a step's draft, and save the time spent with every part from then on.
 
-        Of nested drafts only the outermost counts, which is the first.
+        Only the first draft counts, because it encloses the others.
         """
         if self._key and self._draft is None:
             self._draft = draft
             draft.earlier = self._spent()
 
     def put(self, name: str, number: int, fill: Callable[[Path], None]) -> None:
-        """Save a part; ``fill`` writes its files into the given folder.
+        """Save a part; ``fill`` writes the part's files into the folder that it gets.
 
         Raises:
-            ArtifactError: the disk or the server does not take the files.
-            LostLeaseError: another process has taken the work over; its parts are not changed.
+            ArtifactError: the disk is full or cannot be written, or S3 rejects the part.
+            LostLeaseError: another process has taken the work over; none of its parts is overwritten.
         """
         if not self._key:
             return
-        place = f"{name}-{number:06d}"
-        final = self._folder / place
+        folder_name = f"{name}-{number:06d}"
+        final = self._folder / folder_name
         with staging_folder(self._store.root) as staging:
             fill(staging)
             if self._store.follows:
@@ -97,31 +97,33 @@ class Progress:
             staging.rename(final)
         if self._store.remote is not None:
             self.check_lease()
-            self._store.remote.upload(final, part.files, f"{self._prefix}/{place}")
+            self._store.remote.upload(final, part.files, f"{self._prefix}/{folder_name}")
             self.check_lease()
-            self._store.remote.write(f"{self._prefix}/{place}/{MANIFEST}", (final / MANIFEST).read_bytes())
+            self._store.remote.write(f"{self._prefix}/{folder_name}/{MANIFEST}", (final / MANIFEST).read_bytes())
 
     def get(self, name: str, number: int) -> Path | None:
-        """Return the folder of a part after a check of its digests; None if there is no such part.
+        """Return the folder of a part, checked against its digests; None when the part does not exist.
 
-        A damaged local copy is fetched from S3 again; a part that is damaged there too is deleted.
+        If the local copy of a part on S3 is damaged, it is fetched again; if the part itself is damaged, it is deleted.
 
         Raises:
-            ArtifactError: the disk or the server fails, so that it is unknown whether the part exists.
+            ArtifactError: S3 or the disk fails, so that it is unknown whether the part exists.
         """
         if not self._key:
             return None
-        place = f"{name}-{number:06d}"
+        folder_name = f"{name}-{number:06d}"
         for _ in self._store.places:
-            text = self._note(place)
+            text = self._read_manifest(folder_name)
             if text is None:
                 return None
             if part := _Part.parse(text):
                 with suppress(DamagedError):
-                    self._store.fetch({f"{self._prefix}/{place}/{file}": one for file, one in part.files.items()})
-                    return self._folder / place
-            shutil.rmtree(self._folder / place, ignore_errors=True)
-        self._delete(place)
+                    self._store.fetch(
+                        {f"{self._prefix}/{folder_name}/{file}": entry for file, entry in part.files.items()}
+                    )
+                    return self._folder / folder_name
+            shutil.rmtree(self._folder / folder_name, ignore_errors=True)
+        self._delete(folder_name)
         return None
 
     def newest(self, name: str) -> tuple[int, Path] | None:
@@ -132,15 +134,15 @@ class Progress:
         return None
 
     def keep_newest(self, name: str, count: int) -> None:
-        """Delete all parts of a name but the newest ones."""
+        """Delete all parts of a name except the ``count`` newest."""
         for number in self._numbers(name)[:-count]:
             self._delete(f"{name}-{number:06d}")
 
     def table(self, name: str, number: int, make: Callable[[], pa.Table]) -> pa.Table:
-        """Return the table that is saved under a number; if there is none, make and save it.
+        """Return the table that is saved under a number; make and save it when there is none.
 
         Raises:
-            Interrupted: SIGTERM came while the table was made; the table is saved.
+            Interrupted: a stop was requested while the table was made; the table is saved.
         """
         if folder := self.get(name, number):
             return read_table(folder / PART_FILE)
@@ -160,26 +162,26 @@ class Progress:
                 keys = self._store.remote.listing(self._prefix)
                 self._store.remote.delete([key for key in keys if not key.startswith(kept)])
 
-    def _note(self, place: str) -> bytes | None:
-        return self._store.read_note(f"{self._prefix}/{place}/{MANIFEST}")
+    def _read_manifest(self, folder_name: str) -> bytes | None:
+        return self._store.read_note(f"{self._prefix}/{folder_name}/{MANIFEST}")
 
     def _spent(self) -> dict[str, float]:
-        """Return the seconds by phase of the part that was saved last, whose sums are the largest."""
-        newest = {place.rpartition("-")[0]: place for place in sorted(self._places())}
-        found = (_Part.parse(self._note(place)) for place in newest.values())
-        spent = [part.phases for part in found if part]
+        """Return the seconds by phase from the part that was saved last, which has the largest sum."""
+        newest = {folder.rpartition("-")[0]: folder for folder in sorted(self._folder_names())}
+        parts = (_Part.parse(self._read_manifest(folder)) for folder in newest.values())
+        spent = [part.phases for part in parts if part]
         return max(spent, key=lambda phases: sum(phases.values()), default={})
 
     def _numbers(self, name: str) -> list[int]:
-        """Return the numbers of the complete parts with a name, ascending."""
-        places = [place.rpartition("-") for place in self._places()] if self._key else []
-        return sorted(int(number) for of, _, number in places if of == name)
+        """Return the numbers of the complete parts of a name, in ascending order."""
+        folders = [folder.rpartition("-") for folder in self._folder_names()] if self._key else []
+        return sorted(int(number) for part_name, _, number in folders if part_name == name)
 
-    def _places(self) -> set[str]:
-        """Return the names of the folders of complete parts, here or on S3."""
+    def _folder_names(self) -> set[str]:
+        """Return the folder names of the complete parts, on this machine or on S3."""
         keys = [key.split("/") for place in self._store.places for key in place.listing(self._prefix)]
         return {parts[2] for parts in keys if parts[3:] == [MANIFEST]}
 
-    def _delete(self, place: str) -> None:
+    def _delete(self, folder_name: str) -> None:
         if not self._store.follows:
-            self._store.delete(f"{self._prefix}/{place}")
+            self._store.delete(f"{self._prefix}/{folder_name}")

@@ -1,4 +1,4 @@
-"""The records that travel between tasks, and the manifest that makes a folder an artifact."""
+"""Records that are passed between tasks, and the manifest, which makes a folder an artifact."""
 
 from typing import Any, Self, cast
 
@@ -18,7 +18,7 @@ class Record(FlyteModel):
 
     @classmethod
     def parse(cls, text: bytes | None) -> Self | None:
-        """Return the record in a file; None if there is none or this code cannot read it."""
+        """Return the record in a file's content; None when there is no content, or when this code cannot read it."""
         try:
             return cls.model_validate_json(text) if text else None
         except ValidationError:
@@ -26,7 +26,7 @@ class Record(FlyteModel):
 
 
 class ArtifactRef(Record):
-    """A reference to an artifact by its digest, which does not depend on the place of the store."""
+    """Reference to an artifact by its content, which stays valid when the store is moved."""
 
     kind: Kind
     digest: str
@@ -34,12 +34,12 @@ class ArtifactRef(Record):
 
     @property
     def folder(self) -> str:
-        """The artifact's folder in its store."""
+        """Folder of the artifact in its store."""
         return f"{self.kind}/{self.digest[:16]}"
 
     @classmethod
     def of(cls, folder: str) -> Self:
-        """Return the artifact in a folder, with an abbreviated digest."""
+        """Return the reference to the artifact in a folder, with an abbreviated digest."""
         kind, _, digest = folder.partition("/")
         return cls.model_validate({"kind": kind, "digest": digest})
 
@@ -48,7 +48,7 @@ class ArtifactRef(Record):
 
 
 class StoreRef(Record):
-    """The address of a store and its id. Only the id enters cache keys."""
+    """Address of a store, and its id from the time of its creation. Only the id enters cache keys."""
 
     uri: str
     id: str
@@ -62,24 +62,24 @@ class FileEntry(Record):
 
 
 class Timings(Record):
-    """When a step ran and what it spent its time on."""
+    """Times of a step: when it ran, and how long each phase took."""
 
     process: str
-    """The process that ran the step; steps of one local run share a process."""
+    """Process that ran the step; the steps of one local run share a process."""
     process_started: float
     """Unix seconds."""
     started: float
     finished: float
     phases: dict[str, float]
-    """Seconds of load, generate, verify, optimize and so on, without overlap, in all attempts."""
+    """Seconds of each phase (load, generate, verify, optimize and so on), without overlap, over all attempts."""
     earlier: float = 0.0
-    """Seconds of these phases that earlier attempts spent on parts that were used again."""
+    """Seconds of these phases in attempts before the last one, as far as their results were reused."""
     gpus: int = 0
-    """Number of GPUs of all processes of the step."""
+    """Number of GPUs that the step's processes used together."""
     execution: str = ""
-    """Id of the execution: Flyte's, or that of a local command and all processes that it started."""
+    """Execution of the step: Flyte's, or a command on this machine with all processes that it started."""
     waited: list[tuple[float, float]] = Field(default_factory=list)
-    """Times, in Unix seconds, in which the process waited for another one that did the same work."""
+    """Intervals, in Unix seconds, in which the process only waited for another process with the same work."""
 
     @property
     def seconds(self) -> float:
@@ -88,7 +88,7 @@ class Timings(Record):
 
 
 class Manifest(Record):
-    """The record of an artifact: its files, its parents, and what made it. Its presence makes a folder an artifact."""
+    """Record of an artifact: its files, its parents and its step. A folder with a manifest is an artifact."""
 
     schema_version: int
     kind: Kind
@@ -100,7 +100,7 @@ class Manifest(Record):
     seed: int
     task: str
     code_version: str
-    """The cache version of the task that made it."""
+    """Cache version of the task that made the artifact."""
     commit: str
     packages: dict[str, str]
     facts: dict[str, Any]
@@ -109,7 +109,7 @@ class Manifest(Record):
 
     @property
     def known_facts(self) -> Facts:
-        """The facts, typed for the code that reads them."""
+        """The facts, with types for those that other steps and commands read."""
         return cast(Facts, self.facts)
 
     @property

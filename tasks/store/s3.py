@@ -1,7 +1,7 @@
-"""Access to S3: connection, retries, errors with their fix, and transfers whose digests are checked.
+"""An S3 server: connection, retries, errors with their fixes, and objects with checked digests.
 
-Every request is a public call of s3fs. Files, and parts of large files, are transferred in threads, with bounded
-memory. Endpoint, region and credentials come from the standard AWS variables and files, or from
+Every request is a public call of s3fs. Files, and parts of large files, are transferred in parallel threads within
+bounded memory. Endpoint, region and credentials come from the standard AWS variables and files, or from
 ``FLYTE_AWS_ENDPOINT``, ``FLYTE_AWS_ACCESS_KEY_ID`` and ``FLYTE_AWS_SECRET_ACCESS_KEY``.
 """
 
@@ -41,19 +41,19 @@ from tasks.store.records import FileEntry
 
 PART_BYTES = 8 * 2**20
 PARTS_AT_ONCE = 10
-"""Parts in memory at once. A transfer takes a small multiple of ``PARTS_AT_ONCE * PART_BYTES``."""
+"""Number of parts in memory. A transfer needs a small multiple of ``PARTS_AT_ONCE * PART_BYTES``."""
 _PARTS_OF_A_FILE = 4
 _PARTS_OF_AN_UPLOAD = 10_000
 _KEYS_OF_A_REQUEST = 1000
-"""Most keys that S3 takes in a request."""
+"""S3's limit."""
 _FETCHES = 3
-"""Number of downloads with a wrong digest after which the object counts as damaged."""
+"""Number of downloads with a wrong digest after which the server's object counts as damaged."""
 _DIGEST = "sha256"
 _BAR_FROM_BYTES = 64 * 2**20
 _MEBIBYTE = 2**20
 
 _QUIET_ATTEMPTS = 5
-"""Failed attempts of one request before a warning."""
+"""Number of failed attempts of a request before a warning."""
 _KEYS = "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
 _EXPIRED = "the credentials have expired. Renew them"
 _CREDENTIALS = {
@@ -67,10 +67,10 @@ _CREDENTIALS = {
 }
 """Problems and their fixes, by the server's error code."""
 _WITHOUT_REASON = "400"
-"""The code of a refused HEAD request, whose answer has no body with a reason."""
+"""The code of a refused HEAD request, whose answer has no body with the reason."""
 
 _API = create_loader()
-"""The description of S3's API, read once, because reading it takes longer than the rest of a connection."""
+"""The description of S3's API. It is read once, because reading it takes most of the time of connecting."""
 
 Advance = Callable[[int], None]
 TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
@@ -78,14 +78,14 @@ TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asy
 
 
 def _code(error: BaseException) -> str:
-    """Return the server's error code, such as NoSuchBucket; empty if the server did not answer."""
+    """Return the server's error code, such as NoSuchBucket; empty when the server did not answer."""
     answer = error if isinstance(error, ClientError) else error.__cause__
     return str(answer.response["Error"].get("Code", "")) if isinstance(answer, ClientError) else ""
 
 
 def _exists_already(error: BaseException) -> bool:
     """Return True if a conditional request was refused because the object exists already."""
-    return _code(error) in {"PreconditionFailed", "412"}  # Only some servers name the condition.
+    return _code(error) in {"PreconditionFailed", "412"}  # Only some servers name the condition that failed.
 
 
 def _patience() -> float:
@@ -93,7 +93,7 @@ def _patience() -> float:
 
 
 def retrying(seconds: float | None = None) -> Retrying:
-    """Return a tenacity caller that retries requests with transient errors for some seconds."""
+    """Return a caller that retries a request for some seconds, as long as its errors may be temporary."""
     return Retrying(
         retry=retry_if_exception(_transient),
         wait=wait_random_exponential(multiplier=0.2, max=20),
@@ -119,48 +119,47 @@ def _warn(state: RetryCallState) -> None:
 
 
 def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem:
-    """Return an s3fs file system for the server that the environment names.
+    """Return a file system on the server that the environment names.
 
-    Args:
-        connections: most connections at once.
-        timeout: seconds to wait for a connection and for an answer; None for 10 and 60.
+    It opens at most ``connections`` connections, and waits ``timeout`` seconds for a connection and for an answer (10
+    and 60 when None).
     """
-    named = os.environ.get
-    endpoint = named("AWS_ENDPOINT_URL_S3") or named("AWS_ENDPOINT_URL") or named("FLYTE_AWS_ENDPOINT")
-    own = named("AWS_ACCESS_KEY_ID") or named("AWS_PROFILE")
+    variable = os.environ.get
+    endpoint = variable("AWS_ENDPOINT_URL_S3") or variable("AWS_ENDPOINT_URL") or variable("FLYTE_AWS_ENDPOINT")
+    standard = variable("AWS_ACCESS_KEY_ID") or variable("AWS_PROFILE")
     session = AioSession()
     session.register_component("data_loader", _API)
     files = s3fs.S3FileSystem(
-        key=None if own else named("FLYTE_AWS_ACCESS_KEY_ID"),
-        secret=None if own else named("FLYTE_AWS_SECRET_ACCESS_KEY"),
+        key=None if standard else variable("FLYTE_AWS_ACCESS_KEY_ID"),
+        secret=None if standard else variable("FLYTE_AWS_SECRET_ACCESS_KEY"),
         endpoint_url=endpoint or None,
         use_listings_cache=False,
         config_kwargs={
             "connect_timeout": timeout or 10,
             "read_timeout": timeout or 60,
             "retries": {"mode": "standard", "total_max_attempts": 1},
-            # Servers other than Amazon's seldom support host names with bucket names.
-            "s3": {"addressing_style": named("FLYTE_AWS_ADDRESSING_STYLE") or ("path" if endpoint else "auto")},
+            # Few servers except Amazon's support bucket names in host names.
+            "s3": {"addressing_style": variable("FLYTE_AWS_ADDRESSING_STYLE") or ("path" if endpoint else "auto")},
             "max_pool_connections": connections,
             "user_agent": "mu-grpo",
         },
         session=session,
         skip_instance_cache=True,
     )
-    # Retries of s3fs and botocore are turned off; ``retrying`` decides.
+    # This turns off s3fs's retries, as total_max_attempts does botocore's: ``retrying`` alone sets the time.
     files.retries = 1
     return files
 
 
 def _failure(name: str, store: str, error: Exception, seconds: float) -> ArtifactError:
-    """Return an error about an object that was retried for some seconds, with its fix."""
-    again = "start the same command again: what was committed is kept."
+    """Return an error with the problem of an object, after some seconds of retries, and its fix."""
+    again = "start the same command again: committed artifacts are kept."
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         text = "no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
     elif isinstance(error, OSError) and (fix := disk_fix(error)):
         text = f"{error.strerror} in the local copy. {fix}"
-    elif wrong := _CREDENTIALS.get(_code(error)) or ("expired" in str(error).lower() and _EXPIRED):
-        text = wrong
+    elif problem := _CREDENTIALS.get(_code(error)) or ("expired" in str(error).lower() and _EXPIRED):
+        text = problem
     elif isinstance(error, PermissionError):
         text = f"denied ({error}). Allow listing, reading, writing and deleting below {store} to these credentials"
     elif _code(error) == "NoSuchBucket":
@@ -175,12 +174,12 @@ def _failure(name: str, store: str, error: Exception, seconds: float) -> Artifac
 
 
 class Bucket:
-    """Objects below ``s3://bucket/prefix``; every key is relative to it.
+    """Objects below ``s3://bucket/prefix``; keys are relative to this address.
 
     Args:
         uri: ``s3://bucket/prefix``.
-        seconds: how long failing requests are retried, and the time-out of an answer; None for
-            ``MU_GRPO_S3_PATIENCE`` and the defaults of ``connect``.
+        seconds: time for which a failing request is retried and for which an answer is awaited; None for
+            ``MU_GRPO_S3_PATIENCE`` and the time-outs of ``connect``.
     """
 
     def __init__(self, uri: str, seconds: float | None = None) -> None:
@@ -192,11 +191,11 @@ class Bucket:
         self._slots = threading.BoundedSemaphore(PARTS_AT_ONCE)
 
     def within(self, seconds: float) -> "Bucket":
-        """Return the same bucket with another time for retries."""
+        """Return the same bucket with another time for each request, in seconds."""
         return Bucket(self.uri, seconds)
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a small object; None if there is none."""
+        """Return the content of a small object; None when there is none."""
         with self._explain_errors(key):
             try:
                 # With more, s3fs would request the object's size first.
@@ -207,14 +206,15 @@ class Bucket:
                 return None
 
     def write(self, key: str, content: bytes) -> None:
-        """Write an object, or replace it."""
+        """Write or overwrite an object."""
         with self._explain_errors(key):
             self._retried(self._fs.pipe_file, self._path(key), content)
 
     def write_new(self, key: str, content: bytes) -> None:
         """Write an object unless it exists.
 
-        Of several writers at once one wins if the server supports conditional writes, else the last one.
+        If several processes write at the same time, the first one wins where the server supports conditional writes,
+        and the last one elsewhere.
         """
         with self._explain_errors(key):
             try:
@@ -225,22 +225,22 @@ class Bucket:
 
     def listing(self, prefix: str) -> dict[str, StoredFile]:
         """Return size and age of every object below a prefix, by key."""
-        found: dict[str, StoredFile] = {}
+        objects: dict[str, StoredFile] = {}
         below = f"{self._prefix}{prefix}/" if prefix else self._prefix
-        further: dict[str, str] = {}
+        continuation: dict[str, str] = {}
         with self._explain_errors(prefix):
             while True:
-                # Each page is retried by itself, since a long listing might never succeed as a whole.
-                page = self._call("list_objects_v2", Prefix=below, **further)
-                for listed in page.get("Contents", []):
-                    key = listed["Key"].removeprefix(self._prefix)
-                    found[key] = StoredFile(int(listed["Size"]), listed["LastModified"].timestamp())
+                # Each page is retried alone, because a long listing that starts again might never end.
+                page = self._call("list_objects_v2", Prefix=below, **continuation)
+                for entry in page.get("Contents", []):
+                    key = entry["Key"].removeprefix(self._prefix)
+                    objects[key] = StoredFile(int(entry["Size"]), entry["LastModified"].timestamp())
                 if not page.get("IsTruncated"):
-                    return found
-                further = {"ContinuationToken": page["NextContinuationToken"]}
+                    return objects
+                continuation = {"ContinuationToken": page["NextContinuationToken"]}
 
     def digest(self, key: str, size: int) -> str | None:
-        """Return the SHA-256 of an object, which is read part by part; None if there is none."""
+        """Return the SHA-256 of an object, which is read part by part; None when there is no object."""
         digest = hashlib.sha256()
         with self._explain_errors(key):
             for start in range(0, size, PART_BYTES):
@@ -251,46 +251,48 @@ class Bucket:
         return digest.hexdigest()
 
     def delete(self, keys: Sequence[str]) -> list[str]:
-        """Delete objects; return those that the server does not delete, each with the reason."""
+        """Delete objects; return those that the server refuses to delete, each with the reason."""
         refused: list[str] = []
         for start in range(0, len(keys), _KEYS_OF_A_REQUEST):
             objects = [{"Key": f"{self._prefix}{key}"} for key in keys[start : start + _KEYS_OF_A_REQUEST]]
             with self._explain_errors(keys[start]):
                 answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
-            refused += [f"s3://{self._bucket}/{one.get('Key')} ({one.get('Code')})" for one in answer.get("Errors", [])]
+            refused += [
+                f"s3://{self._bucket}/{error.get('Key')} ({error.get('Code')})" for error in answer.get("Errors", [])
+            ]
         return refused
 
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
-        """Upload files of a folder to a prefix, except those that are there with the same digest."""
+        """Upload files of a folder below a prefix, except those that the server has with the same digest."""
         total = sum(entry.bytes for entry in files.values())
-        # A small upload is faster than the question what is there.
-        there = self.listing(prefix) if total > PART_BYTES else {}
+        # Files that fit into one request are sent without asking, which is faster.
+        objects = self.listing(prefix) if total > PART_BYTES else {}
 
-        def one(name: str) -> None:
+        def upload_file(name: str) -> None:
             key, entry = f"{prefix}/{name}", files[name]
             with self._explain_errors(key):
-                known = key in there and there[key].bytes == entry.bytes
-                if not (known and self._has_digest(key, entry.sha256)):
+                same_size = key in objects and objects[key].bytes == entry.bytes
+                if not (same_size and self._has_digest(key, entry.sha256)):
                     send = self._put if entry.bytes <= PART_BYTES else self._put_in_parts
                     send(folder / name, entry, key, advance)
 
         with _progress(f"upload {prefix}", total) as advance:
-            thread_map(one, list(files), PARTS_AT_ONCE)
+            thread_map(upload_file, list(files), PARTS_AT_ONCE)
 
     def download(self, files: Mapping[str, FileEntry], folder: Path) -> None:
-        """Download objects, by key; each file appears in the folder when its digest is right."""
+        """Download objects by key; each file appears in the folder after its digest was checked."""
 
-        def one(key: str) -> None:
+        def download_file(key: str) -> None:
             with self._explain_errors(key):
                 if not any(self._fetch(key, files[key], folder / key, advance) for _ in range(_FETCHES)):
                     raise DamagedError(f"{self.uri}/{key}: corrupted: its sha256 is not the manifest's. {RESTORE}")
 
         total = sum(entry.bytes for entry in files.values())
         with _progress(f"download {next(iter(files)).rpartition('/')[0]}", total) as advance:
-            thread_map(one, list(files), PARTS_AT_ONCE)
+            thread_map(download_file, list(files), PARTS_AT_ONCE)
 
     def _put(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
-        """Upload a file in one request, with the digest of the manifest for the server to check."""
+        """Upload a file in one request; the server compares it with the digest of the manifest."""
         digest = base64.b64encode(bytes.fromhex(entry.sha256)).decode()
         checksum = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest} if self._checked else {}
         with self._slots:
@@ -299,39 +301,39 @@ class Bucket:
         advance(entry.bytes)
 
     def _put_in_parts(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
-        """Upload a file in parts, each with a checksum and retried by itself."""
+        """Upload a file in parts, each with its own checksum and retries."""
         size = max(PART_BYTES, -(-entry.bytes // _PARTS_OF_AN_UPLOAD))
         algorithm = {"ChecksumAlgorithm": "CRC32"} if self._checked else {}
-        place = {"Key": f"{self._prefix}{key}"}
-        begun = self._call("create_multipart_upload", **place, **algorithm, **_properties(file, entry))
-        place["UploadId"] = begun["UploadId"]
+        upload = {"Key": f"{self._prefix}{key}"}
+        answer = self._call("create_multipart_upload", **upload, **algorithm, **_properties(file, entry))
+        upload["UploadId"] = answer["UploadId"]
 
         def part(number: int) -> dict[str, Any]:
             with self._slots, file.open("rb") as opened:
                 opened.seek((number - 1) * size)
                 body = opened.read(size)
-                # Computed in this thread, since one thread of s3fs serves all requests.
+                # It is computed here, because s3fs would compute it in the one thread that serves all requests.
                 crc32 = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
                 checksum = {"ChecksumCRC32": crc32} if algorithm else {}
-                answer = self._call("upload_part", **place, PartNumber=number, Body=body, **algorithm, **checksum)
+                answer = self._call("upload_part", **upload, PartNumber=number, Body=body, **algorithm, **checksum)
             advance(len(body))
             return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
 
         try:
             parts = thread_map(part, range(1, -(-entry.bytes // size) + 1), _PARTS_OF_A_FILE)
             try:
-                self._call("complete_multipart_upload", **place, MultipartUpload={"Parts": parts})
+                self._call("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
             except FileNotFoundError:
-                # If the answer of a completed upload was lost, the server does not know the upload any more.
+                # If only the answer was lost, the upload is complete, and the server has forgotten its id.
                 if not self._has_digest(key, entry.sha256):
                     raise
         except BaseException:
             with suppress(Exception):  # The first error is the one to report.
-                self._fs.call_s3("abort_multipart_upload", Bucket=self._bucket, **place)
+                self._fs.call_s3("abort_multipart_upload", Bucket=self._bucket, **upload)
             raise
 
     def _fetch(self, key: str, entry: FileEntry, target: Path, advance: Advance) -> bool:
-        """Download a file beside its target, and move it there if its digest is right; return whether it is."""
+        """Download a file, and move it to its target if its digest is right; return whether it is."""
         with atomic_path(target) as staged:
             staged.touch()
 
@@ -343,10 +345,10 @@ class Bucket:
                 advance(end - start)
 
             thread_map(part, range(0, entry.bytes, PART_BYTES), _PARTS_OF_A_FILE)
-            whole = sha256(staged) == entry.sha256
-            if whole:
+            undamaged = sha256(staged) == entry.sha256
+            if undamaged:
                 staged.replace(target)
-            return whole
+            return undamaged
 
     def _part(self, key: str, start: int, end: int) -> bytes:
         return bytes(self._retried(self._fs.cat_file, self._path(key), start=start, end=end))
@@ -357,17 +359,17 @@ class Bucket:
         except FileNotFoundError:
             return False
         except OSError as error:
-            if error.errno == errno.EINVAL:  # HEAD gives no reason; the upload will.
+            if error.errno == errno.EINVAL:  # The answer to HEAD holds no reason; the answer to the upload will.
                 return False
             raise
 
     @property
     def _checked(self) -> bool:
-        """True if the server is to check uploads."""
+        """True if requests ask the server to check the received bytes."""
         return bool(self._fs.s3.meta.config.request_checksum_calculation == "when_supported")
 
     def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request of S3's API, with retries, and return the answer."""
+        """Return the answer to a request of S3's API, with retries."""
         answer: dict[str, Any] = self._retried(self._fs.call_s3, method, Bucket=self._bucket, **arguments)
         return answer
 
@@ -376,7 +378,7 @@ class Bucket:
 
     @contextmanager
     def _explain_errors(self, key: str) -> Iterator[None]:
-        """Turn errors of requests inside the block into ArtifactErrors about the object, with the fix."""
+        """Raise errors of requests inside the block as errors with the object's problem and its fix."""
         try:
             yield
         except TRANSFER_ERRORS as error:
@@ -390,7 +392,7 @@ def _properties(file: Path, entry: FileEntry) -> dict[str, Any]:
 
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Advance]:
-    """Show a progress bar over mebibytes for a large transfer; yield its callback."""
+    """Show a progress bar in MiB for a large transfer; yield a function that adds bytes to it."""
     with bar(f"{title}, MiB" if total >= _BAR_FROM_BYTES else "", total // _MEBIBYTE) as progress:
         done, lock = 0, threading.Lock()
 

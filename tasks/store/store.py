@@ -1,7 +1,7 @@
-"""A store of artifacts, in a folder or on S3. A manifest is written last, and digests are checked on read.
+"""Store of artifacts in a folder or on S3; manifest.json is written last, and every digest is checked on read.
 
-A store on S3 has a local copy of the files that were read or written, with the same layout, in ``MU_GRPO_CACHE`` or
-``~/.cache/mu-grpo``.
+A store on S3 has a local copy of the files that were read and written, with the same layout, below ``MU_GRPO_CACHE``
+or ``~/.cache/mu-grpo``.
 """
 
 import errno
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
 Place: TypeAlias = "Folder | Bucket"
-"""Files of a store by key: on this machine, or on an S3 server."""
+"""The files of a store by key, on this machine or on an S3 server."""
 
 
 class Draft:
-    """An artifact while it is written: files go below ``path``, ``phase`` times work, ``facts`` holds small results."""
+    """Artifact that is being written: files go below ``path``, ``phase`` times work, ``facts`` holds small results."""
 
     ref: ArtifactRef
-    """The committed artifact; set when the ``with`` block of ``Store.write`` has ended."""
+    """Reference to the committed artifact; set at the end of the ``with`` block of ``Store.write``."""
 
     def __init__(self, path: Path, parents: Parents) -> None:
         self.path = path
@@ -46,10 +46,10 @@ class Draft:
         self.facts: dict[str, Any] = {}
         self.phases: dict[str, float] = {}
         self.earlier: dict[str, float] = {}
-        """Seconds by phase that earlier attempts spent on the parts that are used again."""
+        """Seconds by phase that earlier attempts spent on the parts that are reused."""
         self.started = time.time()
         self._open: dict[str, float] = {}
-        """Start of the phase that is running, by its name."""
+        """Start of the phase that is running."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -63,34 +63,34 @@ class Draft:
     def spent(self) -> dict[str, float]:
         """Return the seconds by phase until now, with those of earlier attempts."""
         now = time.perf_counter()
-        parts = [self.earlier, self.phases, {name: now - start for name, start in self._open.items()}]
-        return {name: sum(part.get(name, 0.0) for part in parts) for name in dict.fromkeys(chain(*parts))}
+        sums = [self.earlier, self.phases, {name: now - start for name, start in self._open.items()}]
+        return {name: sum(seconds.get(name, 0.0) for seconds in sums) for name in dict.fromkeys(chain(*sums))}
 
 
 def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
-    """Return the digest of an artifact: over its kind, its files' digests by name, and its parents' digests by role."""
+    """Return the digest of an artifact over its kind, its files' digests by name and its parents' digests by role."""
     origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
     content = {name: entry.sha256 for name, entry in files.items()}
     return hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
 
 
 class Store:
-    """Artifacts below one folder, or below one S3 prefix.
+    """Artifacts below a folder or an S3 prefix.
 
     Args:
         ref: the store's address and id.
-        task: name of the step that writes, for manifests.
-        version: version of that step, for manifests.
-        work: key of the work, under which its parts are kept for a restart (see ``work.run_once``).
-        follows: whether this process follows rank 0, which makes the same calls: it reads the same artifacts, and
-            discards what it writes.
+        task: the step that writes artifacts, for manifests.
+        version: the step's version, for manifests.
+        work: the key of the work, under which its parts are saved (see ``work.run_once``).
+        follows: whether this process follows a leader, which makes the same calls: it reads the same files, and its
+            own writes are discarded.
     """
 
     def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "", follows: bool = False) -> None:
         self.ref = ref
         self.remote = bucket_of(ref.uri)
         self.root = Path(ref.uri) if self.remote is None else _cache() / ref.id
-        """The folder of the artifacts, or of their local copy."""
+        """Folder of the artifacts, or of their local copy."""
         self.local = Folder(self.root)
         self.follows = follows
         self.progress = Progress(self, work)
@@ -99,59 +99,61 @@ class Store:
 
     @classmethod
     def open(cls, uri: str | Path, create: bool = True) -> "Store":
-        """Return the store at a folder or an ``s3://`` address, which is made if it does not exist.
+        """Return the store at a folder or an ``s3://`` address; if ``create``, create it when there is none.
 
         Raises:
-            ArtifactError: the address is none, cannot be written, or with ``create`` False holds no store.
+            ArtifactError: the address is not allowed or cannot be written, or without ``create`` holds no store.
         """
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
         root = Path(uri).expanduser().absolute()
         place: Place = bucket or Folder(root)
-        found = place.read(MARKER)
-        if found is None and create:
-            # If several processes make the store at once, the id that is written first counts.
+        marker = place.read(MARKER)
+        if marker is None and create:
+            # When several processes create the store at the same time, the id of the first one counts.
             place.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
-            found = place.read(MARKER)
-        if found is None:
+            marker = place.read(MARKER)
+        if marker is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
-        store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=json.loads(found)["id"]))
-        store.remote = bucket  # It is connected already.
+        store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=json.loads(marker)["id"]))
+        store.remote = bucket  # This reuses the open connection.
         return store
 
     @property
     def places(self) -> list[Place]:
-        """The folder of the store, or its local copy and then its bucket."""
+        """The store's folder; on S3 its local copy and then its bucket."""
         return [self.local] if self.remote is None else [self.local, self.remote]
 
     def sweep(self) -> None:
-        """Remove the files of writers that died on this machine."""
+        """Remove the files that dead writers on this machine left behind."""
         disk.sweep(self.root)
 
     @contextmanager
     def write(
         self, kind: Kind, *, settings: Mapping[str, Any] | Settings, parents: Parents, seed: int
     ) -> Iterator[Draft]:
-        """Yield a draft that becomes an artifact when the block ends without an error.
+        """Yield a draft, and commit it as an artifact if the block ends without an error.
 
-        In a process that follows rank 0 nothing is committed, and the draft's ``ref`` names no artifact.
+        A process that follows a leader commits nothing, and its draft's ``ref`` names no artifact.
 
         Raises:
-            ArtifactError: the disk or the server does not take the files; nothing is committed then.
+            ArtifactError: the disk is full or cannot be written, or S3 rejects a file; nothing is committed then.
         """
         with staging_folder(self.root) as staging:
             draft = Draft(staging, parents)
             self.progress.time(draft)
             yield draft
-            plain = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
-            draft.ref = ArtifactRef(kind=kind, digest="") if self.follows else self._commit(draft, kind, plain, seed)
+            values = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
+            draft.ref = ArtifactRef(kind=kind, digest="") if self.follows else self._commit(draft, kind, values, seed)
 
     def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
-        # The local copy of a store on S3 is not flushed: after a power failure its damaged files are fetched again.
-        lasting = self.remote is None
-        files = disk.entries(draft.path, flushed=lasting)
-        parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
+        # Local copies of objects are not flushed: damage by a power failure is detected, and they are fetched again.
+        flushed = self.remote is None
+        files = disk.entries(draft.path, flushed=flushed)
+        parents = {
+            role: [refs] if isinstance(refs, ArtifactRef) else list(refs) for role, refs in draft.parents.items()
+        }
         ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
         manifest = Manifest(
             schema_version=SCHEMA,
@@ -179,7 +181,7 @@ class Store:
             ),
         )
         (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))
-        if lasting:
+        if flushed:
             flush(draft.path / MANIFEST)
         final = self.root / ref.folder
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +190,7 @@ class Store:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            try:  # The same artifact is there already; it is replaced only if it is damaged.
+            try:  # An artifact with this content exists: keep it unless it is damaged.
                 check(final, _unwrap(self._parse_manifest(ref, self.local.read(f"{ref.folder}/{MANIFEST}"))).files)
             except DamagedError:
                 shutil.rmtree(final)
@@ -201,43 +203,43 @@ class Store:
         return ref
 
     def read_note(self, name: str) -> bytes | None:
-        """Return the content of a small JSON file that is no artifact; None if there is none."""
-        found = self.local.read(name)
-        # After a power failure the local copy may be no JSON.
-        return self.remote.read(name) if self.remote and not _is_json(found) else found
+        """Return the content of a small JSON file outside artifacts; None when it does not exist."""
+        content = self.local.read(name)
+        # A local copy that a power failure damaged is not JSON.
+        return self.remote.read(name) if self.remote and not _is_json(content) else content
 
     def write_note(self, name: str, text: str) -> Path:
-        """Write a small file that is no artifact, or replace it; return its path on this machine."""
+        """Write or overwrite a small file outside artifacts; return its path on this machine."""
         for place in self.places:
             place.write(name, text.encode())
         return self.root / name
 
     def delete(self, name: str) -> list[str]:
-        """Delete a folder or a file here and on S3, manifests first, so that no partial artifact counts as one.
+        """Delete a folder or a file and its local copy; manifests go first: half-deleted artifacts do not count.
 
         Returns:
-            The files that the server does not delete, each with the reason.
+            The objects that the server refuses to delete, each with the reason.
         """
         keys = [list(place.listing(name)) or [name] for place in self.places]
         return [
             refused
             for manifests in (True, False)
-            for place, here in zip(self.places, keys, strict=True)
-            for refused in place.delete([key for key in here if key.endswith(f"/{MANIFEST}") is manifests])
+            for place, place_keys in zip(self.places, keys, strict=True)
+            for refused in place.delete([key for key in place_keys if key.endswith(f"/{MANIFEST}") is manifests])
         ]
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
-        """Return references to all artifacts of a kind, with the abbreviated digests of their folders."""
+        """Return references to all artifacts of a kind, with abbreviated digests."""
         keys = [key.split("/") for key in self.places[-1].listing(kind)]
         return [ArtifactRef(kind=kind, digest=parts[1]) for parts in keys if parts[2:] == [MANIFEST]]
 
     def manifests(self, kind: Kind) -> list[Manifest]:
         """Return the manifests of all artifacts of a kind, the latest first."""
-        found = [_unwrap(one) for one in self.read_manifests(self.refs(kind))]
-        return sorted(found, key=lambda manifest: -manifest.timings.finished)
+        manifests = map(_unwrap, self.read_manifests(self.refs(kind)))
+        return sorted(manifests, key=lambda manifest: -manifest.timings.finished)
 
     def manifest(self, ref: ArtifactRef) -> Manifest:
-        """Return an artifact's manifest, from the local copy if it has one.
+        """Return an artifact's manifest; on S3 from the local copy, if there is one.
 
         Raises:
             ArtifactError: the store has no such artifact, or its manifest cannot be read.
@@ -245,7 +247,7 @@ class Store:
         return _unwrap(self.read_manifests([ref])[0])
 
     def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
-        """Return the manifest of each artifact, or an error; a local copy is read only if ``copied``."""
+        """Return each artifact's manifest, or the error of its read; read local copies only if ``copied``."""
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
         read = self.read_note if copied else self.places[-1].read
         texts = thread_map(read, keys, OBJECTS_AT_ONCE)
@@ -264,7 +266,7 @@ class Store:
             return DamagedError(f"{name}: not a manifest ({error}). {RESTORE}")
 
     def holds(self, ref: ArtifactRef) -> bool:
-        """Return True if the artifact is complete and undamaged; on S3, if all its objects have their sizes."""
+        """Return True if the store has the undamaged artifact; on S3 only names and sizes of objects are compared."""
         try:
             manifest = self.manifest(ref)
             if self.remote is None:
@@ -272,25 +274,25 @@ class Store:
                 return True
         except DamagedError:
             return False
-        there = {key: file.bytes for key, file in self.remote.listing(ref.folder).items()}
+        sizes = {key: file.bytes for key, file in self.remote.listing(ref.folder).items()}
         expected = {f"{ref.folder}/{name}": entry.bytes for name, entry in manifest.files.items()}
-        return f"{ref.folder}/{MANIFEST}" in there and expected.items() <= there.items()
+        return f"{ref.folder}/{MANIFEST}" in sizes and expected.items() <= sizes.items()
 
     def path(self, ref: ArtifactRef, without: str | None = None) -> Path:
         """Return the folder of an artifact; see ``paths``."""
         return self.paths([ref], without)[0]
 
     def paths(self, refs: Sequence[ArtifactRef], without: str | None = None) -> list[Path]:
-        """Return the folders of artifacts, after a check of all files against their digests.
+        """Fetch artifacts, check every file against its digest, and return their folders.
 
-        Files in the folder ``without`` of an artifact are neither fetched nor checked.
+        Files below the subfolder ``without`` of an artifact are neither fetched nor checked.
 
         Raises:
-            ArtifactError: a file is missing or differs.
+            ArtifactError: a file is missing or has another digest.
         """
-        manifests = [_unwrap(found) for found in self.read_manifests(refs)]
+        manifests = [_unwrap(manifest) for manifest in self.read_manifests(refs)]
         for ref, manifest in zip(refs, manifests, strict=True):
-            if manifest.digest != ref.digest:  # The folder is named by an abbreviated digest.
+            if manifest.digest != ref.digest:  # Folders have abbreviated digests as names.
                 folder = f"{self.ref.uri}/{ref.folder}"
                 raise DamagedError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
         self.fetch(
@@ -304,10 +306,10 @@ class Store:
         return [self.root / ref.folder for ref in refs]
 
     def file(self, manifest: Manifest, name: str) -> Path:
-        """Return one file of an artifact, checked against its digest.
+        """Return the path of a file of an artifact, after checking its digest.
 
         Raises:
-            ArtifactError: the artifact has no such file, or it is missing or differs.
+            ArtifactError: the artifact has no such file, or the file is missing or has another digest.
         """
         key = f"{manifest.ref.folder}/{name}"
         if name not in manifest.files:
@@ -317,25 +319,27 @@ class Store:
         return self.root / key
 
     def fetch(self, files: Mapping[str, FileEntry]) -> None:
-        """Make sure that files, by their keys, are on this machine and have their digests.
+        """Make sure that files, named by their keys, are on this machine and have their digests.
+
+        On S3, files whose local copies are missing or damaged are downloaded.
 
         Raises:
-            ArtifactError: a file is missing or damaged, also after it was fetched from S3 again.
+            ArtifactError: a file is missing or has another digest.
         """
         if self.remote is None:
             check(self.root, files)
-        elif wrong := {
-            key: files[key] for key, found in disk.digests(self.root, files).items() if found != files[key].sha256
+        elif outdated := {
+            key: files[key] for key, digest in disk.digests(self.root, files).items() if digest != files[key].sha256
         }:
             with disk_errors(self.root):
-                self.remote.download(wrong, self.root)
+                self.remote.download(outdated, self.root)
 
 
 def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
-    """Return the ``Bucket`` of an ``s3://`` address; None for a folder."""
+    """Return the ``Bucket`` at an ``s3://`` address; None for a folder."""
     if not uri.startswith("s3://"):
         return None
-    from tasks.store.s3 import Bucket  # Its packages take a second to load.
+    from tasks.store.s3 import Bucket  # Its packages take a second to import.
 
     return Bucket(uri, seconds)
 
@@ -353,7 +357,7 @@ def _is_json(text: bytes | None) -> bool:
         return False
 
 
-def _unwrap(found: Manifest | ArtifactError) -> Manifest:
-    if isinstance(found, ArtifactError):
-        raise found
-    return found
+def _unwrap(result: Manifest | ArtifactError) -> Manifest:
+    if isinstance(result, ArtifactError):
+        raise result
+    return result

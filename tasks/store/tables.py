@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS_AT_ONCE = 512
-"""Rows of a batch of a table that is streamed."""
+"""Rows of one batch when a table is streamed."""
 
 PROMPTS = pa.schema(
     {
@@ -18,26 +18,26 @@ PROMPTS = pa.schema(
         "answer": pa.string(),
         "level": pa.int32(),  # difficulty; null where it is not known
         "chat": pa.bool_(),  # whether the text goes through the tokenizer's chat template
-        "problem": pa.string(),  # what is asked, without the template around it
+        "problem": pa.string(),  # the problem, without the template around it
     }
 )
 
-MESSAGES = pa.field("messages", pa.string())  # the chat, as JSON, where the prompt is one; null where it is a text
+MESSAGES = pa.field("messages", pa.string())  # the chat as JSON; null where the prompt is a text
 CHATS = PROMPTS.append(pa.field("date", pa.string())).append(MESSAGES)
-"""Prompts of which some are chats; ``date`` is the current date for chat templates."""
+"""Prompts of which some go through the tokenizer's chat template; ``date`` is today's date for the template."""
 
 TRAINING = pa.schema([PROMPTS.field(name) for name in ("prompt_id", "prompt", "answer", "level")])
-"""Rows of a training set; the prompt is the problem without a template."""
+"""Rows of a training set; ``prompt`` is the problem without a template."""
 TRAINING_CHATS = TRAINING.append(MESSAGES)
-"""Rows of which some are chats."""
+"""Rows of a training set of which some are chats."""
 
 REMOVED = pa.schema(
     {
         "prompt_id": pa.string(),
-        "place": pa.string(),  # in its file
+        "place": pa.string(),  # of the row in its file
         "reason": pa.string(),
-        "benchmark": pa.string(),  # that it was found in
-        "problem": pa.string(),  # of the benchmark
+        "benchmark": pa.string(),  # that contains the row's problem
+        "problem": pa.string(),  # the matching problem of the benchmark
     }
 )
 
@@ -49,7 +49,7 @@ ROLLOUTS = pa.schema(
         "answer": pa.string(),
         "prompt_token_ids": pa.list_(pa.int32()),
         "response_token_ids": pa.list_(pa.int32()),
-        "engine_logp": pa.list_(pa.float32()),  # of the sampled tokens, by the engine, one per response token
+        "engine_logp": pa.list_(pa.float32()),  # log-probabilities of the response tokens, by the engine
         "finish_reason": pa.string(),  # stop or length
         "response": pa.string(),  # a view of response_token_ids
         "policy": pa.string(),  # digest of the policy that sampled
@@ -58,7 +58,7 @@ ROLLOUTS = pa.schema(
 
 
 def rollouts_schema(max_new_tokens: int) -> pa.Schema:
-    """Return the schema of rollouts, with the limit on new tokens in its metadata."""
+    """Return the schema of rollouts; its metadata holds the limit on new tokens, which objectives read."""
     return ROLLOUTS.with_metadata({"max_new_tokens": str(max_new_tokens)})
 
 
@@ -67,29 +67,29 @@ VERDICTS = pa.schema(
         "prompt_id": pa.string(),
         "sample_index": pa.int32(),
         "outcome": pa.string(),  # correct, wrong, no_answer, gold_unparsable, timeout, crashed or missing
-        "reward": pa.float32(),  # null where the verifier could not tell
-        "extracted": pa.string(),  # what stood in the last closed box or block; null without one
-        "shows_working": pa.bool_(),  # whether anything stands before that box
+        "reward": pa.float32(),  # null where the verifier could not judge
+        "extracted": pa.string(),  # content of the last closed box or block; null without one
+        "shows_working": pa.bool_(),  # whether there is text before that box
     }
 )
 
 EXAMPLES = pa.schema(
     {
         "stage": pa.int64(),  # from 1
-        "update": pa.int64(),  # that learned from the response, as in the metrics
+        "update": pa.int64(),  # the update that learned from the response, as in the metrics
         "staleness": pa.int64(),
-        "reward": pa.float32(),  # null where the verifier could not tell
+        "reward": pa.float32(),  # null where the verifier could not judge
         "advantage": pa.float32(),
         "prompt_token_ids": pa.list_(pa.int32()),
         "response_token_ids": pa.list_(pa.int32()),
         # Of every response token, before the update's step:
-        "ratio": pa.list_(pa.float32()),  # of the two that follow, as the objective takes it
-        "logp": pa.list_(pa.float32()),  # by the policy that is trained
-        "behavior_logp": pa.list_(pa.float32()),  # by the policy that sampled
+        "ratio": pa.list_(pa.float32()),  # of the next two columns, as the objective computes it
+        "logp": pa.list_(pa.float32()),  # by the current policy
+        "behavior_logp": pa.list_(pa.float32()),  # by the behavior policy
         "clipped": pa.list_(pa.bool_()),
         "trigger": pa.list_(pa.bool_()),
         "vetoed": pa.list_(pa.bool_()),
-        "rejected": pa.list_(pa.bool_()),  # by a correction of the sampling policy
+        "rejected": pa.list_(pa.bool_()),  # by a correction for the engine's probabilities
     }
 )
 
@@ -124,7 +124,7 @@ _METRIC_COUNTS = ("stage", "update", "staleness", "tokens", "responses")
 
 
 def metrics_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of diagnostics, in which a column of nulls alone still has a type of numbers."""
+    """Return the schema of the diagnostics, with a row per update; it types columns in which all values are null."""
 
     def kind(name: str) -> pa.DataType:
         if "histogram" in name:
@@ -135,7 +135,7 @@ def metrics_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:
-    """Write rows as parquet; without a schema the columns are those of the rows."""
+    """Write rows as parquet; without a schema the rows determine the columns."""
     save_table(path, to_table(rows, schema))
 
 
@@ -151,45 +151,45 @@ def to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None)
 
 @contextmanager
 def table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """Yield a function that appends tables to a parquet file."""
+    """Yield a function that appends tables to a parquet file, so that a long file is never in memory as a whole."""
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         yield writer.write_table
 
 
 def stream_table(path: Path, columns: list[str] | None = None, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Yield a parquet file, or some of its columns, in tables of so many rows."""
+    """Yield the tables of a parquet file, or of some of its columns, with ``rows`` rows each."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(rows, columns=columns):
             yield pa.Table.from_batches([batch])
 
 
 class Rows:
-    """Reads consecutive tables in batches of another size."""
+    """Rows of consecutive tables, which are read in batches of any size."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
         self.taken = 0
-        """Number of rows that were read."""
+        """Number of rows that ``take`` has returned."""
         self._tables = iter(tables)
-        self._begun: list[pa.Table] = []
+        self._pending: list[pa.Table] = []
 
     def take(self, count: int) -> pa.Table:
-        """Return the next ``count`` rows, or fewer at the end."""
-        found = sum(table.num_rows for table in self._begun)
-        while found < count and (table := next(self._tables, None)) is not None:
-            self._begun.append(table)
-            found += table.num_rows
-        if not self._begun:
+        """Return the next ``count`` rows, or all remaining ones if there are fewer."""
+        available = sum(table.num_rows for table in self._pending)
+        while available < count and (table := next(self._tables, None)) is not None:
+            self._pending.append(table)
+            available += table.num_rows
+        if not self._pending:
             return pa.table({})
-        whole = pa.concat_tables(self._begun)
-        self._begun = [whole.slice(count)]
-        self.taken += min(count, found)
-        return whole.slice(0, count)
+        table = pa.concat_tables(self._pending)
+        self._pending = [table.slice(count)]
+        self.taken += min(count, available)
+        return table.slice(0, count)
 
     def rest(self) -> int:
-        """Read the remaining rows, and return their number."""
-        return sum(table.num_rows for table in (*self._begun, *self._tables))
+        """Return the number of remaining rows."""
+        return sum(table.num_rows for table in (*self._pending, *self._tables))
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read a parquet file, or some of its columns."""
+    """Return the table of a parquet file, or only some of its columns."""
     return pq.read_table(path, columns=columns)

@@ -1,4 +1,4 @@
-"""Run a step once: in one process at a time, not at all if its result exists, from its saved parts if interrupted."""
+"""Steps that run once: in one process at a time, with stored results reused and interrupted work continued."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ Inputs = ParamSpec("Inputs")
 
 
 class MadeRecord(Record):
-    """The record of the artifacts of a step, under the key of its work."""
+    """Record of the artifacts that a step made, stored under the key of its work."""
 
     schema_version: int
     task: str
@@ -36,7 +36,7 @@ class MadeRecord(Record):
 
 
 def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
-    """Return the key of work: a digest of step, version, settings and digests of inputs."""
+    """Return the key of work: a digest of the step, its version, settings and the digests of its input artifacts."""
     return hashlib.sha256(json.dumps([task, version, _plain(list(inputs))]).encode()).hexdigest()[:32]
 
 
@@ -48,27 +48,27 @@ def run_once(
     *inputs: Inputs.args,
     **named: Inputs.kwargs,
 ) -> Made:
-    """Run a step unless the store has its result, undamaged.
+    """Run a step, unless the store holds its undamaged result.
 
-    Processes on this machine with the same work wait for the one that does it. With a store on S3, processes on other
-    machines wait too if the step saves its parts on SIGTERM, and continue from these parts.
+    Other processes on this machine with the same work wait for this one. With a store on S3, processes on other
+    machines wait too if the step defers SIGTERM until it has saved its work, which they then continue.
 
     Args:
         ref: the store.
-        task: name of the step.
-        version: version of the step.
-        logic: function of the step.
+        task: the step's name.
+        version: the step's version.
+        logic: the step.
         inputs: settings, references and plain values that determine the result.
-        named: inputs that do not determine the result.
+        named: inputs that do not change the result.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)
     with _lock(store, key, task):
-        if found := _find(store, key, task):
-            return found  # type: ignore[return-value]  # of the type that the same step returned
+        if artifacts := _find(store, key, task):
+            return artifacts  # type: ignore[return-value]  # of the type that the same step returned
         with store.progress.hold(task) if defers_sigterm(logic) else nullcontext():
-            if found := _find(store, key, task):  # Another machine has done it meanwhile.
-                return found  # type: ignore[return-value]  # of the type that the same step returned
+            if artifacts := _find(store, key, task):  # Another machine has finished the work.
+                return artifacts  # type: ignore[return-value]  # of the type that the same step returned
             made = logic(store, *inputs, **named)
             store.progress.check_lease()
             record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
@@ -78,17 +78,17 @@ def run_once(
 
 
 def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
-    """Return the artifacts of the work, if it is done and they are undamaged."""
-    found = MadeRecord.parse(store.read_note(f"{MADE}/{key}.json"))
-    if found is None or not all(store.holds(one) for one in found.listed):
+    """Return the artifacts that the work made, or None if one is missing or damaged."""
+    record = MadeRecord.parse(store.read_note(f"{MADE}/{key}.json"))
+    if record is None or not all(store.holds(ref) for ref in record.listed):
         return None
     logger().debug("%s: found in %s", task, store.ref.uri)
-    return found.artifacts
+    return record.artifacts
 
 
 @contextmanager
 def _lock(store: Store, key: str, task: str) -> Iterator[None]:
-    """Hold the lock of the work on this machine inside the block; a process that dies loses it."""
+    """Hold the lock of the work on this machine inside the block; a process that dies releases it."""
     path = store.root / LEASES / f"{key}.lock"
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,5 +111,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Settings):
         return value.result_values()
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value

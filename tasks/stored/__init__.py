@@ -1,1 +1,1 @@
-"""Runs in a store: to find, record, check and delete them, and to start other work from them."""
+"""Runs that a store holds: found, recorded, checked, cleared of garbage, and taken as the start of other work."""

@@ -1,4 +1,4 @@
-"""Check every file of a store against the manifests, on S3 on the server and not in the local copy."""
+"""Check of a store: compares files with the digests in manifests; on S3 in the bucket, not in the local copy."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ _MISSING = "missing"
 
 @dataclass(frozen=True)
 class Fault:
-    """A file that is missing or damaged."""
+    """A file that is missing or differs from its manifest."""
 
     artifact: str
     file: str
@@ -32,68 +32,68 @@ class Fault:
 
 @dataclass(frozen=True)
 class Findings:
-    """Faults that a check found, and how much it read."""
+    """The result of a check: the faults, and the amount that was read."""
 
     faults: list[Fault]
     descendants: dict[str, list[str]]
-    """Artifacts that descend from each artifact with a fault."""
+    """Descendants of every artifact with a fault."""
     artifacts: int
     files: int
     bytes: int
-    """Bytes that were read."""
+    """Number of bytes that were read."""
 
 
 def check_store(store: Store, wanted: str | None = None) -> Findings:
-    """Verify the digests of artifacts and of their ancestors.
+    """Verify the digests of artifacts and of all their ancestors.
 
     Args:
         store: the store of the artifacts.
         wanted: an artifact as ``kind/digest`` (a run as ``report/digest``), ``latest`` for the last policy of the
-            latest run, ``run`` for the latest run; everything when None.
+            latest run, ``run`` for the latest run, or None for the whole store.
 
     Raises:
-        DataError: there is no such artifact or run.
+        DataError: the store has no such artifact or run.
         ArtifactError: the disk or the server fails.
     """
     with disk_errors(store.root):
         contents = read_contents(store)
         if wanted is None:
-            made = (name for names in contents.records.values() for name in names)  # They may have no descendants.
-            roots = [*contents.manifests, *contents.missing, *made]
+            recorded = (name for names in contents.records.values() for name in names)  # It may be gone altogether.
+            roots = [*contents.manifests, *contents.missing, *recorded]
         elif wanted == RUN:
             roots = [find_reports(store)[0].ref.folder]
         elif wanted == LATEST:
             roots = [find_artifact(store, wanted).folder]
         else:
-            # Of all folders, since an artifact may have lost its manifest.
+            # All folders are searched, because an artifact without its manifest is checked too.
             roots = [match_artifact(contents.folders, wanted)]
         return _check(store.places[-1], contents, contents.ancestors(roots))
 
 
 def _check(place: Place, contents: Contents, scope: set[str]) -> Findings:
-    whole = sorted(scope & contents.manifests.keys())
-    expected = {f"{name}/{file}": entry for name in whole for file, entry in contents.manifests[name].files.items()}
+    names = sorted(scope & contents.manifests.keys())
+    expected = {f"{name}/{file}": entry for name in names for file, entry in contents.manifests[name].files.items()}
     faults, read = [*_manifest_faults(contents, scope)], 0
 
-    def one(key: str) -> Fault | None:
+    def fault_of(key: str) -> Fault | None:
         return _fault(place, key, contents.files.get(key), expected[key])
 
     with bar("check", len(expected)) as progress, ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        for key, fault in zip(expected, pool.map(one, expected), strict=True):
+        for key, fault in zip(expected, pool.map(fault_of, expected), strict=True):
             read += contents.files[key].bytes if key in contents.files else 0
             progress.advance(note=size(read))
             faults += [fault] if fault else []
     return Findings(
         faults=sorted(faults, key=lambda fault: (fault.artifact, fault.file)),
         descendants={fault.artifact: sorted(contents.descendants(fault.artifact)) for fault in faults},
-        artifacts=len(whole),
+        artifacts=len(names),
         files=len(expected),
         bytes=read,
     )
 
 
 def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault]:
-    """Yield manifests that are missing or unreadable, or do not match their folder or content."""
+    """Yield a fault for every manifest that is missing, unreadable, or in conflict with its folder or its content."""
     for name in sorted(scope):
         manifest = contents.manifests.get(name)
         found = ""
@@ -107,12 +107,12 @@ def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault
             yield Fault(name, MANIFEST, f"digest {name.partition('/')[2]}", found)
 
 
-def _fault(place: Place, key: str, there: StoredFile | None, entry: FileEntry) -> Fault | None:
-    now = _MISSING
+def _fault(place: Place, key: str, stored: StoredFile | None, entry: FileEntry) -> Fault | None:
+    found = _MISSING
     for _ in range(2):  # A second read tells a damaged file from a read error.
-        if there and (found := place.digest(key, there.bytes)):
-            if found == entry.sha256:
+        if stored and (sha256 := place.digest(key, stored.bytes)):
+            if sha256 == entry.sha256:
                 return None
-            now = f"{found[:_DIGITS]}, {there.bytes} bytes"
+            found = f"{sha256[:_DIGITS]}, {stored.bytes} bytes"
     kind, digest, file = key.split("/", 2)
-    return Fault(f"{kind}/{digest}", file, f"{entry.sha256[:_DIGITS]}, {entry.bytes} bytes", now)
+    return Fault(f"{kind}/{digest}", file, f"{entry.sha256[:_DIGITS]}, {entry.bytes} bytes", found)

@@ -1,8 +1,8 @@
-"""Find and delete files that no finished run refers to.
+"""Garbage collection: finds the artifacts that no finished run descends from, and deletes them.
 
-An artifact is kept if a finished run descends from it, or if it or a descendant is young. All artifacts are kept while
-a step is running, since it is unknown which of them it reads. Shards of later stages are kept together with those of
-earlier stages. A step on another machine that saves no parts has no lease, so its artifacts are protected by age alone.
+An artifact stays if a finished run descends from it, if it or one of its descendants is young, and while any step runs,
+because the inputs of a running step are not known here. If one shard of a run's prompts stays, the shards of its other
+stages stay too. A step on another machine that holds no lease, because it saves no parts, is protected by age alone.
 """
 
 import json
@@ -27,7 +27,7 @@ from tasks.stored.runs import run_key
 
 _HOUR = 3600.0
 _ENDS: tuple[Kind, ...] = ("report", "study", "laboratory", "reproduction")
-"""Kinds of the last artifact of a finished run."""
+"""Kinds of artifacts with which runs end."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +35,30 @@ class Item:
     """A file or a folder to delete."""
 
     kind: str
-    """Row of the printed table in which it is counted."""
+    """Row of the table in which the item is counted."""
     name: str
-    """Key in the store."""
+    """Key of the item in the store."""
     bytes: int
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """Files and folders that no finished run refers to, and how much is kept."""
+    """Files and folders that can be deleted, and the number of artifacts that stay."""
 
     items: list[Item]
-    """Items, in the order in which they can be deleted."""
+    """Items in the order of deletion."""
     runs: int
-    """Number of finished runs, whose artifacts are all kept."""
+    """Number of finished runs, whose artifacts all stay."""
     kept: int
-    """Number of artifacts that are kept."""
+    """Number of artifacts that stay."""
     spared: int
-    """Number of artifacts that are kept although they belong to no finished run."""
+    """Number of artifacts that stay although they belong to no finished run."""
     work: RunningWork
-    """The work that was running when the store was read."""
+    """Work that was running when the store was read."""
 
 
 def find_garbage(store: Store, hours: float = 24) -> Garbage:
-    """Find files that no finished run refers to; artifacts younger than ``hours`` are kept.
+    """Find the artifacts that no finished run descends from and that are older than some hours.
 
     Raises:
         ArtifactError: a manifest cannot be read, so that its parents are unknown; or the disk or the server fails.
@@ -69,45 +69,45 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         if contents.missing:
             name, why = next(iter(contents.missing.items()))
             raise ArtifactError(
-                f"{store.ref.uri}/{name}/{MANIFEST}: {why}, so what it refers to is unknown, and nothing can be "
+                f"{store.ref.uri}/{name}/{MANIFEST}: {why}, so its parents are unknown, and nothing can be "
                 f"deleted. `mu-grpo check --store {shlex.quote(store.ref.uri)}` says how to fix it; or delete its "
                 "folder."
             )
         before = time.time() - hours * _HOUR
-        here = contents.manifests.keys()
-        young = [name for name in here if _changed(contents, name) > before]
+        artifacts = contents.manifests.keys()
+        young = [name for name in artifacts if _changed(contents, name) > before]
         ends = {name: manifest for name, manifest in contents.manifests.items() if manifest.kind in _ENDS}
-        of_runs = contents.ancestors(ends) & here
-        in_use = contents.ancestors(here if work.keys else young) & here
+        of_runs = contents.ancestors(ends) & artifacts
+        in_use = contents.ancestors(artifacts if work.keys else young) & artifacts
         sets = {_shard_set(contents.manifests[name]) for name in in_use} - {None}
-        stays = of_runs | in_use | {name for name in here if _shard_set(contents.manifests[name]) in sets}
-        # Descendants come first, so that after an interruption no artifact lacks its parents.
-        edges = {name: {*contents.parents[name]} & here - stays for name in sorted(here - stays)}
-        going = [*TopologicalSorter(edges).static_order()][::-1]
+        kept = of_runs | in_use | {name for name in artifacts if _shard_set(contents.manifests[name]) in sets}
+        # Children go first, so that after an interruption every remaining artifact has its parents.
+        edges = {name: {*contents.parents[name]} & artifacts - kept for name in sorted(artifacts - kept)}
+        garbage = [*TopologicalSorter(edges).static_order()][::-1]
         items = [
-            *_records(contents, {*going}, before),
-            *(_folder(contents, name.partition("/")[0], name) for name in going),
+            *_records(contents, {*garbage}, before),
+            *(_folder(contents, name.partition("/")[0], name) for name in garbage),
             *_unfinished(contents, work, before),
             *_locks(store, work, before),
         ]
         runs = {run_key(manifest) for manifest in ends.values()}
-        return Garbage(items, len(runs), len(stays), len(stays - of_runs), work)
+        return Garbage(items, len(runs), len(kept), len(kept - of_runs), work)
 
 
 def _shard_set(manifest: Manifest) -> str | None:
-    """Return a key that the shards of a run share, because later stages read some of them; None for other artifacts."""
+    """Return a key that all shards of a run's prompts share, as later stages read some; None for other artifacts."""
     if manifest.kind != "prompts" or "stage" not in manifest.known_facts:
         return None
     parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
     return json.dumps([parents, manifest.settings, manifest.seed], sort_keys=True)
 
 
-def _records(contents: Contents, going: set[str], before: float) -> Iterator[Item]:
-    """Yield records, which are deleted first, so that none names a deleted artifact."""
+def _records(contents: Contents, garbage: set[str], before: float) -> Iterator[Item]:
+    """Yield records to delete; they are deleted first, so that no record names a deleted artifact."""
     for key, names in contents.records.items():
         file = contents.files[key]
         lost = not {*names} <= contents.manifests.keys() and file.modified <= before
-        if lost or going & {*names}:
+        if lost or garbage & {*names}:
             yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
 
 
@@ -130,10 +130,10 @@ def _locks(store: Store, work: RunningWork, before: float) -> Iterator[Item]:
 
 
 def _changed(contents: Contents, name: str) -> float:
-    """Return when a folder was last changed, or an artifact was made or copied here, in Unix seconds."""
+    """Return the time of a folder's last change; for an artifact, when it was made or copied here."""
     manifest = contents.manifests.get(name)
-    made = manifest.timings.finished if manifest else 0.0
-    return max([made, *(file.modified for file in contents.folders.get(name, {}).values())])
+    finished = manifest.timings.finished if manifest else 0.0
+    return max([finished, *(file.modified for file in contents.folders.get(name, {}).values())])
 
 
 def _folder(contents: Contents, kind: str, name: str) -> Item:
@@ -141,16 +141,16 @@ def _folder(contents: Contents, kind: str, name: str) -> Item:
 
 
 def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
-    """Delete garbage, manifests before data, and the files of dead writers; return the deleted items.
+    """Delete the items, manifests before data, and the staged files of dead writers; return the deleted items.
 
-    If a step has begun since the garbage was found, its work and all artifacts are kept.
+    Work that has begun meanwhile is not deleted; once there is such work, no artifact is deleted.
 
     Raises:
-        ArtifactError: the disk or the server refuses; the rest is found the next time.
+        ArtifactError: the disk or the server refuses a deletion; the next call finds the remaining items.
     """
     deleted = []
     store.sweep()
-    # Locks first, because all of them are checked before the deletion of each artifact.
+    # Locks go first, because every lock that remains is tested before each artifact.
     ordered = sorted(garbage.items, key=lambda item: not item.name.startswith((f"{PROGRESS}/", f"{LEASES}/")))
     with disk_errors(store.root), bar("delete", len(ordered)) as progress:
         for item in ordered:
@@ -161,7 +161,7 @@ def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
 
 
 def _delete(store: Store, work: RunningWork, name: str) -> bool:
-    """Delete an item unless a running step may need it; return whether it was deleted."""
+    """Delete an item unless it is in use; return whether it was deleted."""
     area, _, key = name.partition("/")
     key = key.removesuffix(".lock")
     if area not in (LEASES, PROGRESS):
@@ -169,8 +169,8 @@ def _delete(store: Store, work: RunningWork, name: str) -> bool:
         if free:
             _delete_folder(store, name)
         return free
-    with _lock(store, key) as ours:
-        free = ours and key not in work.started()
+    with _lock(store, key) as acquired:
+        free = acquired and key not in work.started()
         if free and area == PROGRESS:
             _delete_folder(store, name)
         return free
@@ -186,7 +186,7 @@ def _delete_folder(store: Store, name: str) -> None:
 
 @contextmanager
 def _lock(store: Store, key: str) -> Iterator[bool]:
-    """Yield True if the lock of the work is free. Inside the block it is held, and then its file is deleted."""
+    """Try to hold the lock of work, and yield whether this succeeded; its file is deleted after the block."""
     path = store.root / LEASES / f"{key}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
@@ -198,6 +198,6 @@ def _lock(store: Store, key: str) -> Iterator[bool]:
     try:
         yield True
     finally:
-        # Deleted before the release, so that a process that waits for the lock makes a new file.
+        # The file is deleted before the release, so that a waiting process sees that it is gone and makes a new one.
         path.unlink(missing_ok=True)
         lock.release()

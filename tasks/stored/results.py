@@ -1,4 +1,4 @@
-"""Results of the workflows evaluation and rescore, as they are printed."""
+"""Results of evaluating a stored policy and of rescoring a stored run, as their commands print them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from tasks.store.tables import read_table
 
 
 class EvaluatedPolicy(FlyteModel):
-    """A stored policy's accuracy. ``str()`` of it is some lines for the terminal."""
+    """Accuracies of a stored policy; ``str()`` returns lines for the terminal."""
 
     model_config = ConfigDict(frozen=True)
 
     policy: str
     """The policy, as ``kind/digest``."""
     evaluations: list[str]
-    """References as ``kind/digest``, in the order of the benchmarks."""
+    """The evaluations as ``kind/digest``, in the order of the benchmarks."""
     headline: str
-    """The name of the accuracy."""
+    """Name of the accuracy, such as avg@4."""
     problems: int
     row: SummaryRow
 
@@ -35,46 +35,47 @@ class EvaluatedPolicy(FlyteModel):
             f"{self.policy} ({row.label}, {row.updates} updates): {self.headline} {percent(row.accuracy)} "
             f"({percent_range(row.low, row.high)}), greedy {percent(row.greedy)}, on {self.problems} problems"
         ]
-        for one, evaluation in zip(row.benchmarks, self.evaluations, strict=True):
-            k = one.samples_per_problem
+        for benchmark, evaluation in zip(row.benchmarks, self.evaluations, strict=True):
+            k = benchmark.samples_per_problem
+            accuracy = f"{percent(benchmark.accuracy)} ({percent_range(benchmark.low, benchmark.high)})"
             lines.append(
-                f"{one.name:<16}avg@{k} {percent(one.accuracy)} ({percent_range(one.low, one.high)}), pass@{k} "
-                f"{percent(one.pass_at)}, maj@{k} {percent(one.majority)}, truncated {percent(one.truncated)}, on "
-                f"{one.problems} problems  {evaluation}"
+                f"{benchmark.name:<16}avg@{k} {accuracy}, pass@{k} {percent(benchmark.pass_at)}, "
+                f"maj@{k} {percent(benchmark.majority)}, truncated {percent(benchmark.truncated)}, on "
+                f"{benchmark.problems} problems  {evaluation}"
             )
         return "\n".join(lines)
 
 
 def describe_evaluation(store: Store, average: ArtifactRef) -> EvaluatedPolicy:
-    """Return what an average of evaluations says of its policy."""
+    """Return the accuracies of a policy from the average of its evaluations."""
     history = load_history(store, [average])
-    (found,) = history.evaluated
+    (evaluated,) = history.evaluated
     return EvaluatedPolicy(
-        policy=str(found.policy),
-        evaluations=[str(one.evaluation) for one in found.evaluations],
+        policy=str(evaluated.policy),
+        evaluations=[str(measured.evaluation) for measured in evaluated.evaluations],
         headline=history.headline,
-        problems=found.problems,
-        row=summary_row(found),
+        problems=evaluated.problems,
+        row=summary_row(evaluated),
     )
 
 
 class RescoredStage(FlyteModel):
-    """The verdicts of a stage, before and after."""
+    """A stage's verdicts before and after rescoring."""
 
     model_config = ConfigDict(frozen=True)
 
     responses: int
     reward_before: float | None
-    """Mean over the responses that could be judged."""
+    """Mean reward over the responses that could be judged."""
     reward_after: float | None
     changed: dict[str, int]
     """Number of responses whose outcome differs, by "before -> after"."""
     verdicts: str
-    """The new verdicts' artifact."""
+    """The artifact of the new verdicts, as ``kind/digest``."""
 
 
 class RescoredRun(FlyteModel):
-    """A run's verdicts, before and after. ``str()`` of it is a table for the terminal."""
+    """A run's verdicts before and after rescoring; ``str()`` returns a table for the terminal."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,6 +1,6 @@
-"""Find the finished runs and the artifacts of a store, and write the record with which a run can be repeated.
+"""Finished runs of a store: finds runs and artifacts for commands, and writes records by which runs can be repeated.
 
-The record holds settings, code, packages, seed, machine and digests.
+The record of a run holds its settings, code, packages, seed, machine and digests.
 """
 
 import json
@@ -34,31 +34,31 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
     """Return the manifests of the reports, the latest first.
 
     Raises:
-        DataError: no finished run matches.
+        DataError: the store has no report of this seed and algorithm.
     """
-    found = [
+    reports = [
         manifest
         for manifest in store.manifests("report")
         if seed in (None, manifest.seed) and algorithm in (None, manifest.known_facts["algorithm"])
     ]
-    if not found:
-        named = (("seed", seed), ("algorithm", algorithm))
-        wanted = ", ".join(f"{name} {value}" for name, value in named if value is not None)
-        which = f"no finished run{f' with {wanted}' if wanted else ''} in this store"
-        raise DataError(f"{store.ref.uri}: {which}. Run it, or name another.")
-    return found
+    if not reports:
+        filters = (("seed", seed), ("algorithm", algorithm))
+        wanted = ", ".join(f"{name} {value}" for name, value in filters if value is not None)
+        problem = f"no finished run{f' with {wanted}' if wanted else ''} in this store"
+        raise DataError(f"{store.ref.uri}: {problem}. Run it, or name another.")
+    return reports
 
 
 def run_of(store: Store, report: Manifest) -> Lineage:
-    """Return the lineage of a report by its evaluations and policies alone.
+    """Return the lineage of a report, restricted to its evaluations and policies.
 
     Raises:
         ArtifactError: a policy or an evaluation of the run is missing.
     """
-    found = ancestry(store, [report.ref], ("evaluations", "policy"))
-    for why in found.missing.values():
-        raise DamagedError(why)
-    return found
+    lineage = ancestry(store, [report.ref], ("evaluations", "policy"))
+    for reason in lineage.missing.values():
+        raise DamagedError(reason)
+    return lineage
 
 
 def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None = None) -> list[Manifest]:
@@ -66,12 +66,12 @@ def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None 
 
     Args:
         store: the store of the run.
-        algorithm: the preset; any if empty.
+        algorithm: the preset; empty for any.
         seed: the seed of the run.
-        stage: the stage, from 0, with whose policy the list ends; the last stage if None.
+        stage: the stage, from 0, whose policy is the last one to return; None for all stages.
 
     Raises:
-        DataError: there is no such run, or it has fewer stages.
+        DataError: the store has no such run, or the run has fewer stages.
     """
     report = find_reports(store, seed, algorithm or None)[0]
     run = run_of(store, report)
@@ -84,37 +84,37 @@ def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None 
 
 
 def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> ArtifactRef:
-    """Return the artifact of ``kind/digest``, which may be abbreviated; of ``latest`` the latest run's last policy.
+    """Return the artifact that ``kind/digest`` names, with an abbreviated digest or not; ``latest`` is the last policy.
 
     Raises:
-        DataError: no artifact or several ones match (candidates are named), or it is not of the ``kind``.
+        DataError: no artifact or more than one has this name (candidates are listed), or it is of another kind.
     """
     if kind and wanted != LATEST and not wanted.startswith(f"{kind}/"):
         raise DataError(f"{wanted!r}: names no {kind}; allowed: {kind}/digest, or {LATEST}.")
     if wanted == LATEST:
         # Workflows give a report its evaluations in the order of stages.
         return store.manifest(find_reports(store)[0].parents["evaluations"][-1]).parents["policy"][0]
-    found = match_artifact([ref.folder for ref in store.refs(_kind_of(wanted))], wanted)
-    return store.manifest(ArtifactRef.of(found)).ref
+    name = match_artifact([ref.folder for ref in store.refs(_kind_of(wanted))], wanted)
+    return store.manifest(ArtifactRef.of(name)).ref
 
 
 def match_artifact(names: Iterable[str], wanted: str) -> str:
-    """Return the artifact that ``kind/digest`` names, which may be abbreviated.
+    """Return the name that ``kind/digest``, with an abbreviated digest or not, matches among artifacts.
 
     Raises:
-        DataError: no artifact or several ones match; candidates are named.
+        DataError: no artifact or more than one matches; candidates are listed.
     """
     kind = _kind_of(wanted)
     candidates = sorted(name for name in names if name.startswith(f"{kind}/"))
-    # Folders have the first 16 characters of a digest, and users may give all of it.
-    found = [name for name in candidates if name.startswith(wanted[: len(kind) + 17])]
-    if len(found) > 1:
-        names = first_names(found, _CANDIDATES)
-        raise DataError(f"{wanted!r}: names {len(found)} artifacts: {names}. Give more characters.")
-    if not found:
-        here = first_names(candidates, _CANDIDATES) if candidates else f"no {kind}"
-        raise DataError(f"{wanted!r}: no such artifact in this store. There is {here}.")
-    return found[0]
+    # Folders have 16 characters of a digest; a user may give all 64.
+    matches = [name for name in candidates if name.startswith(wanted[: len(kind) + 17])]
+    if len(matches) > 1:
+        listed = first_names(matches, _CANDIDATES)
+        raise DataError(f"{wanted!r}: names {len(matches)} artifacts: {listed}. Give more characters.")
+    if not matches:
+        listed = first_names(candidates, _CANDIDATES) if candidates else f"no {kind}"
+        raise DataError(f"{wanted!r}: no such artifact in this store. There is {listed}.")
+    return matches[0]
 
 
 def _kind_of(wanted: str) -> Kind:
@@ -138,18 +138,19 @@ def run_key(report: Manifest) -> str:
 def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> Path:
     """Write the record of a run into its store; return its path on this machine.
 
-    The machine is that of the last task. Packages and commits of other tasks are in the manifests of their artifacts.
+    The record describes the machine of the task that ends the run; every artifact's manifest holds the packages and the
+    commit of the task that made it.
 
     Raises:
         ArtifactError: an artifact of the run is missing, or the store cannot be written.
     """
-    packages = (one.metadata for one in distributions())
+    packages = (distribution.metadata for distribution in distributions())
     record = {
         "schema_version": SCHEMA,
         "settings": settings.model_dump(mode="json"),
         "seed": settings.seed,
         "commit": commit(),
-        "packages": dict(sorted((one["Name"], one["Version"]) for one in packages if one["Name"])),
+        "packages": dict(sorted((metadata["Name"], metadata["Version"]) for metadata in packages if metadata["Name"])),
         "machine": _machine(),
         "report": report.digest,
         "stages": run_digests(store, report),
@@ -178,10 +179,10 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
 
 @cache
 def _machine() -> dict[str, Any]:
-    """Describe this machine; GPUs with memory and driver, as nvidia-smi names them."""
+    """Return a description of this machine; GPUs with memory and driver, as nvidia-smi prints them."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     has_gpus = shutil.which("nvidia-smi") is not None
-    asked = subprocess.run(query, capture_output=True, text=True, check=False).stdout if has_gpus else ""
+    gpus = subprocess.run(query, capture_output=True, text=True, check=False).stdout if has_gpus else ""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.is_file() else []
     return {
@@ -190,5 +191,5 @@ def _machine() -> dict[str, Any]:
         "processor": next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""),
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        "gpus": asked.splitlines(),
+        "gpus": gpus.splitlines(),
     }

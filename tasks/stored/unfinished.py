@@ -1,4 +1,4 @@
-"""Find runs without a report by their artifacts."""
+"""Unfinished runs: finds runs without a report by their artifacts."""
 
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -14,52 +14,52 @@ _KINDS: tuple[Kind, ...] = ("policy", "rollouts", "verdicts", "evaluation", "ave
 
 @dataclass(frozen=True)
 class Responses:
-    """Rollouts that were verified together, with their verdicts and the policy that was trained on them."""
+    """Rollouts that were verified together, with their verdicts and the policy that learned from them."""
 
     title: str
     rollouts: list[ArtifactRef]
     verdicts: ArtifactRef | None
     policy: Manifest | None
-    """The policy that was trained on them."""
+    """Policy that learned from the rollouts."""
 
     @classmethod
     def of_policy(cls, title: str, policy: Manifest) -> "Responses":
-        """Return the responses that a policy was trained on."""
+        """Return the responses that a policy learned from."""
         return cls(title, policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 
 
 @dataclass(frozen=True)
 class UnfinishedRun:
-    """The artifacts of a run without a report."""
+    """A run without a report, with the artifacts that it has made."""
 
     seed: int
     policies: list[Manifest]
-    """Policies of all stages so far, the base policy first."""
+    """Policies in the order of stages; the first one is the base policy."""
     finished_stages: int
-    """Number of its first stages that also belong to a finished run."""
+    """Number of its first stages that belong to a finished run too."""
     averages: list[Manifest]
-    """Evaluations of these policies, in their order; a policy may have none."""
+    """Mean accuracies of these policies, in their order; a policy may have none."""
     rollouts: list[Manifest]
-    """Rollouts of the next stage, by the last policy."""
+    """Rollouts by the last policy, for the next stage."""
     verdicts: list[Manifest]
     """Verdicts on these rollouts."""
 
     @property
     def latest(self) -> float:
-        """Time of its last artifact, in Unix seconds."""
+        """Time at which the run made its last artifact, in Unix seconds."""
         made = chain(self.policies, self.averages, self.rollouts, self.verdicts)
         return max(manifest.timings.finished for manifest in made)
 
     @property
     def reached(self) -> str:
-        """Its last artifact in words, such as ``the verdicts of stage 2``."""
+        """Name of the last artifact, such as ``the verdicts of stage 2``."""
         trained = len(self.policies) - 1
         if self.rollouts:
             return f"the {'verdicts' if self.verdicts else 'rollouts'} of stage {trained + 1}"
         return f"the policy of stage {trained}" if trained else "the base policy"
 
     def history(self, store: Store) -> History:
-        """Return the history for its report.
+        """Return the history for the run's report.
 
         Raises:
             ArtifactError: an artifact of the run is missing or corrupted.
@@ -70,26 +70,28 @@ class UnfinishedRun:
 
     def stage(self, number: int) -> Responses | None:
         """Return the responses of a stage that belongs to no finished run; ``number`` counts from 1."""
-        title, made = f"stage {number} of a run that is not finished", self.policies[1:]
-        if self.finished_stages < number <= len(made):
-            return Responses.of_policy(title, made[number - 1])
-        if number != len(made) + 1 or not self.rollouts:
+        title, trained = f"stage {number} of a run that is not finished", self.policies[1:]
+        if self.finished_stages < number <= len(trained):
+            return Responses.of_policy(title, trained[number - 1])
+        if number != len(trained) + 1 or not self.rollouts:
             return None
         verdicts = self.verdicts[0] if self.verdicts else None
-        shards = verdicts.parents["rollouts"] if verdicts else [one.ref for one in self.rollouts]
+        shards = verdicts.parents["rollouts"] if verdicts else [manifest.ref for manifest in self.rollouts]
         return Responses(title, shards, verdicts.ref if verdicts else None, None)
 
 
 def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[UnfinishedRun]:
-    """Return the runs whose last policy or rollouts belong to no report, the latest first.
+    """Return the runs whose last policy or rollouts belong to no report, the latest run first.
 
-    A run with a base policy alone has no algorithm yet.
+    A run that has only its base policy has no algorithm yet.
     """
     known = {kind: store.manifests(kind) for kind in _KINDS}
     lineage = Lineage.of(chain(*known.values()))
     trained = [policy for policy in known["policy"] if policy.parents.get("policy")]
-    taken = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
-    untaken = [one for one in known["rollouts"] if one.digest not in taken and one.parents.get("policy")]
+    used = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
+    unused = [
+        rollouts for rollouts in known["rollouts"] if rollouts.digest not in used and rollouts.parents.get("policy")
+    ]
     averages = {_sampler(average): average for average in reversed(known["average"])}
     reported = {
         (policy.digest, report.seed)
@@ -98,28 +100,32 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
         for policy in lineage.policies(evaluated)
     }
     finished = {digest for digest, _ in reported}
-    # A base policy may belong to runs with several seeds: to all that evaluated it or sampled from it.
-    made = {(policy.digest, policy.seed) for policy in trained} | averages.keys()
-    ends = (made - {*map(_sampler, trained)} - reported) | {*map(_sampler, untaken)}
+    # The seed of a base policy is that of each run that evaluated it or sampled from it.
+    all_policies = {(policy.digest, policy.seed) for policy in trained} | averages.keys()
+    ends = (all_policies - {*map(_sampler, trained)} - reported) | {*map(_sampler, unused)}
     policies = {policy.digest: policy for policy in known["policy"]}
     runs = []
-    for digest, of_seed in sorted(ends):
+    for digest, run_seed in sorted(ends):
         last = policies.get(digest)
-        if not last or seed not in (None, of_seed) or algorithm not in (None, last.known_facts.get("preset")):
+        if not last or seed not in (None, run_seed) or algorithm not in (None, last.known_facts.get("preset")):
             continue
         stages = lineage.policies(last)
-        sampled = [one for one in untaken if _sampler(one) == (digest, of_seed)]
-        rollouts = [one for one in sampled if one.settings == sampled[0].settings]
-        digests = {one.digest for one in rollouts}
+        sampled = [shard for shard in unused if _sampler(shard) == (digest, run_seed)]
+        rollouts = [shard for shard in sampled if shard.settings == sampled[0].settings]
+        digests = {shard.digest for shard in rollouts}
         runs.append(
             UnfinishedRun(
-                seed=of_seed,
+                seed=run_seed,
                 policies=stages,
-                finished_stages=sum(one.digest in finished for one in stages[1:]),
-                averages=[averages[one.digest, of_seed] for one in stages if (one.digest, of_seed) in averages],
+                finished_stages=sum(policy.digest in finished for policy in stages[1:]),
+                averages=[
+                    averages[policy.digest, run_seed] for policy in stages if (policy.digest, run_seed) in averages
+                ],
                 rollouts=rollouts,
                 verdicts=[
-                    one for one in known["verdicts"] if digests & {ref.digest for ref in one.parents["rollouts"]}
+                    verdicts
+                    for verdicts in known["verdicts"]
+                    if digests & {ref.digest for ref in verdicts.parents["rollouts"]}
                 ],
             )
         )
@@ -127,5 +133,5 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
 
 
 def _sampler(made: Manifest) -> tuple[str, int]:
-    """Return the digest of the policy from which an artifact was made, and the seed of its run."""
+    """Return the digest of the policy from which an artifact was made, and the seed of the run."""
     return made.parents["policy"][0].digest, made.seed

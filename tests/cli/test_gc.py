@@ -159,7 +159,9 @@ def test_records_are_deleted_with_their_artifacts(store: Store) -> None:
 def test_nothing_is_deleted_while_a_manifest_cannot_be_read(store: Store) -> None:
     run = make_unfinished_run(store)
     (store.root / run.policies[0].folder / "manifest.json").write_text("{")
-    with pytest.raises(ArtifactError, match=rf"{run.policies[0]}/manifest.json: not a manifest, so what it refers to"):
+    with pytest.raises(
+        ArtifactError, match=rf"{run.policies[0]}/manifest.json: not a manifest, so its parents are unknown"
+    ):
         find_garbage(store, hours=0)
 
 

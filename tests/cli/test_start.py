@@ -151,7 +151,7 @@ def test_other_versions_of_flyte(admin: Admin, options: Options, capsys: pytest.
     start("smoke", [], options, wait=False)
     assert "is v1.15.2; the workflows need Flyte 1.16.4 or newer" in capsys.readouterr().err
     admin.version = "v2.0.1"
-    with pytest.raises(DeploymentError, match=r"is v2\.0\.1, whose workflows are others"):
+    with pytest.raises(DeploymentError, match=r"is v2\.0\.1, which cannot run these workflows"):
         start("smoke", [], options, wait=False)
     assert len(admin.created) == 1
 
