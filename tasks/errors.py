@@ -1,4 +1,4 @@
-"""Errors that a user can fix. Each message names the thing, its value and the fix.
+"""Errors that a user can fix. Each message names the field or file, its value, and how to fix it.
 
 They derive from ``click.ClickException`` so that ``pyflyte run`` and ``mu-grpo`` print the message in a box instead of
 a traceback.
@@ -13,38 +13,38 @@ from typing import ClassVar
 import click
 
 _LONGEST = 400
-"""Most characters of a library's message that are repeated."""
+"""Most characters of a library's error that a message repeats."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""First bytes of what Git LFS leaves in place of a file whose content a clone has not fetched."""
+"""First bytes of a Git LFS pointer, which a clone has in place of a file that was not fetched."""
 
 
 class UserError(click.ClickException):
-    """Base of all errors with a message for the user."""
+    """Base class of errors whose message is for the user."""
 
     recoverable: ClassVar[bool] = False
-    """Whether another attempt may succeed without a fix."""
+    """Whether a retry may succeed without a fix."""
 
 
 class SettingsError(UserError):
-    """A setting is unknown, missing, of the wrong type, or does not fit another one."""
+    """A setting is unknown, missing, of the wrong type, or not allowed together with another setting."""
 
     exit_code = 2
 
 
 class ArtifactError(UserError):
-    """A store cannot be read or written, or an artifact in it is wrong."""
+    """A store cannot be read or written, or an artifact is missing or invalid."""
 
     recoverable = True
 
 
 class DamagedError(ArtifactError):
-    """Files are missing or differ from their manifest, and must be restored or made again."""
+    """Files of an artifact are missing or differ from its manifest, and must be restored or made again."""
 
     recoverable = False
 
 
 class DataError(UserError):
-    """A prompt file, a policy folder or a table lacks something that a step needs."""
+    """A file of prompts, a policy folder or a table lacks data that a step needs, or has invalid data."""
 
 
 class FetchError(DataError):
@@ -54,36 +54,36 @@ class FetchError(DataError):
 
 
 class GateError(UserError):
-    """A measured quantity left the range in which a run may continue."""
+    """A measured quantity left its allowed range, so that the run stops."""
 
 
 class NothingToLearnError(GateError):
-    """No group of a stage has both better and worse responses, so every advantage is zero."""
+    """No group of a stage has responses with different rewards, so that every advantage is zero."""
 
 
 class DeploymentError(UserError):
-    """A cluster, an image or a registration does not fit the run."""
+    """A cluster, a registration or an image does not fit the run."""
 
 
 @contextmanager
 def explain(what: str, advice: str) -> Iterator[None]:
-    """Turn any error of a library about a user's model or file into a DataError of one line.
+    """Turn an error that a library raises on a user's model or file into a DataError with one line.
 
     Args:
-        what: what failed, such as ``mine: transformers cannot load its tokenizer``.
-        advice: how to fix it, in whole sentences.
+        what: the failure, such as ``mine: transformers cannot load its tokenizer``.
+        advice: the fix, in whole sentences.
     """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        why = textwrap.shorten(f"{type(error).__name__}: {error}", _LONGEST, placeholder=" ...").rstrip(".")
-        raise DataError(f"{what}: {why}. {advice}") from error
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", _LONGEST, placeholder=" ...").rstrip(".")
+        raise DataError(f"{what}: {reason}. {advice}") from error
 
 
 def check_fetched(file: Path, name: str) -> None:
-    """Raise DataError if a file is a pointer of Git LFS; ``name`` is what the message calls the file."""
+    """Raise DataError if a file is a Git LFS pointer; ``name`` names the file in the message."""
     with file.open("rb") as opened:
         if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise DataError(f"{name}: a pointer of Git LFS, and no such file yet. Run `git lfs pull` in its folder.")
+            raise DataError(f"{name}: a pointer of Git LFS, not the file itself. Run `git lfs pull` in its folder.")

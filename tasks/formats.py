@@ -1,4 +1,4 @@
-"""Texts of numbers, for pages, figures and the terminal."""
+"""Formats of numbers and texts for the page, the figures and the terminal."""
 
 from datetime import datetime
 
@@ -7,28 +7,28 @@ MINUS = "−"  # noqa: RUF001 - as wide as a plus
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
-    """Format a fraction in percent: ``0.849`` is ``84.9 %``."""
+    """Return a fraction in percent: ``0.849`` is ``84.9 %``."""
     return MISSING if fraction is None else f"{100 * fraction:.{digits}f} %"
 
 
 def points(difference: float | None) -> str:
-    """Format a difference of fractions in percentage points: ``0.012`` is ``+1.2``."""
+    """Return a difference of fractions in percentage points: ``0.012`` is ``+1.2``."""
     return MISSING if difference is None else f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
 
 
 def format_saving(seconds: float) -> str:
-    """Format seconds that were saved, with a minus sign if more were spent."""
-    written = number(seconds)
-    return "0.0" if written == "-0.0" else written.replace("-", MINUS)
+    """Return saved seconds as text, with a minus sign if they are negative, but never before a zero."""
+    text = number(seconds)
+    return "0.0" if text == "-0.0" else text.replace("-", MINUS)
 
 
 def percent_range(low: float, high: float) -> str:
-    """Format two fractions in percent without the sign: ``83.0 to 86.7``."""
+    """Return two fractions in percent, without the percent sign: ``83.0 to 86.7``."""
     return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Format a number with thousands separators."""
+    """Return a number with thousands separators."""
     if value is None:
         return MISSING
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
@@ -40,12 +40,12 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def tiny(value: float | None) -> str:
-    """Format a small number: ``3.2e-05``."""
+    """Return a small number in scientific notation: ``3.2e-05``."""
     return MISSING if value is None else f"{value:.1e}" if value else "0"
 
 
 def duration(seconds: float) -> str:
-    """Format seconds: ``8.4 s``, ``4 min 12 s``, ``3 h 05 min``."""
+    """Return seconds in the two units that fit: ``8.4 s``, ``4 min 12 s``, ``3 h 05 min``."""
     if seconds < 99.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -56,7 +56,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Format bytes: ``512 B``, ``3.0 MiB``."""
+    """Return bytes in the unit that fits: ``512 B``, ``3.0 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -70,18 +70,20 @@ def label(name: str) -> str:
 
 
 def first_names(names: list[str], most: int) -> str:
-    """Return the first names of a list, and the number of the others."""
+    """Return the first ``most`` names, and the number of the other names."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 
 
 def printable(text: str, most: int = 1600) -> str:
-    """Replace control characters of a text, and keep the beginning and the end of a long one."""
+    """Return a text with visible control characters; a text of more than ``most`` characters is cut in the middle."""
     visible = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
-    cut = len(visible) - most
-    return visible if cut <= 0 else f"{visible[: most // 2]}\n[... {cut} characters ...]\n{visible[-(most // 2) :]}"
+    excess = len(visible) - most
+    if excess <= 0:
+        return visible
+    return f"{visible[: most // 2]}\n[... {excess} characters ...]\n{visible[-(most // 2) :]}"
 
 
 def moment(seconds: float) -> str:
-    """Format Unix seconds as local time: ``2026-05-31 18:04:12 +0200``."""
+    """Return Unix seconds as a local time with its zone: ``2026-05-31 18:04:12 +0200``."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

@@ -1,6 +1,6 @@
-"""Send the numbers of a running run to wandb or TensorBoard, each once, also after interruptions.
+"""Live metrics of a run in wandb or TensorBoard; each row is logged at most once, also after an interruption.
 
-A package is imported only if the settings name it.
+The packages are imported only if ``operation.tracker`` selects them.
 """
 
 import os
@@ -19,24 +19,24 @@ from tasks.store import Store
 from tasks.store.progress import Progress
 
 FLUSH_SECONDS = 15.0
-"""Seconds between two flushes to the tracker."""
+"""Shortest time between two writes to the tracker, in seconds."""
 FOLDER = "tracking"
-"""Folder of a store for the trackers' files, which are no artifacts."""
+"""Folder of a store for the files of trackers; it holds no artifacts."""
 _SHOWN = "shown"
 
 Show = Callable[[str, Mapping[str, Any]], None]
-"""Function of a group of numbers, such as ``optimize``, and a row, whose ``update`` is its step."""
+"""A function that logs a row of a group, such as ``optimize``; the row's ``update`` is its position on the axis."""
 
 
 @contextmanager
 def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Iterator[Show]:
-    """Yield a function that sends rows to the tracker. It does nothing without a tracker, and in ranks other than 0.
+    """Yield a function that logs rows. It does nothing without a tracker, and in processes of a rank other than 0.
 
     Args:
-        settings: the tracker, and the id of the run there.
-        store: the store of the step.
-        part: the part of the run, such as ``stage 2 optimize``; several parts may run at once.
-        config: configuration of the run, for the tracker.
+        settings: the tracker, and the run's id there.
+        store: the store of the run, which notes the rows that were logged.
+        part: the part of the run, such as ``stage 2 optimize``; several parts may run at the same time.
+        config: values that the tracker shows for the run.
     """
     tracker = None if store.follows else _open(settings, store, part, config)
     if tracker is None:
@@ -51,9 +51,9 @@ def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Map
 
 
 class _Journal:
-    """A buffer of rows, which records the sent rows before it sends them.
+    """A buffer of rows that stores the last logged update before it logs the rows.
 
-    If the process is killed in between, the tracker misses a few rows and has none twice; the artifacts have all rows.
+    A kill between the two loses a few rows in the tracker, but never repeats one. The artifacts have all rows anyway.
     """
 
     def __init__(self, tracker: "_TensorBoard | _Wandb", progress: Progress) -> None:
@@ -65,7 +65,7 @@ class _Journal:
 
     def show(self, group: str, row: Mapping[str, Any]) -> None:
         update = int(row["update"])
-        if update <= self._shown:  # sent before an interruption
+        if update <= self._shown:  # It was logged before an interruption.
             return
         numbers = {f"{group}/{name}": float(value) for name, value in row.items() if isinstance(value, int | float)}
         self._waiting.append((update, numbers))
@@ -85,21 +85,22 @@ class _Journal:
 
 
 def check_installed(settings: TrackerSettings) -> None:
-    """Refuse a tracker whose package is not installed, before anything runs.
+    """Check that the package of the tracker is installed.
 
     Raises:
-        SettingsError: its package is missing.
+        SettingsError: the package is missing.
     """
     if settings.kind != "none" and find_spec(settings.kind) is None:
         raise SettingsError(
-            f"operation.tracker.kind: {settings.kind} is not installed; `pip install {settings.kind}`, or none"
+            f"operation.tracker.kind: {settings.kind} is not installed. To fix it: run `pip install {settings.kind}`, "
+            "or set it to none."
         )
 
 
 def _open(
     settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]
 ) -> "_TensorBoard | _Wandb | None":
-    """Open the tracker of the settings; None for ``none``, and with a warning if it cannot be reached."""
+    """Return the tracker of the settings; None for ``none``, or, with a warning, if wandb cannot be reached."""
     check_installed(settings)
     match settings:
         case TensorBoardTracker(run=run):
@@ -110,19 +111,19 @@ def _open(
             try:
                 return _Wandb(settings, store, part, config)
             except wandb.Error as error:
-                logger().warning("wandb: not reached, so numbers are not shown: %s", error)
+                logger().warning("wandb: cannot be reached, so that no metrics are logged there: %s", error)
     return None
 
 
 class _TensorBoard:
-    """Event files in ``tracking/tensorboard/<run>`` of the store; each part of a run writes its own."""
+    """Event files of TensorBoard in ``tracking/tensorboard/<run>`` of the store; every part of a run has its own."""
 
-    def __init__(self, store: Store, place: str) -> None:
+    def __init__(self, store: Store, folder: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._store, self._place = store, place
+        self._store, self._folder = store, folder
         self._suffix = f".{uuid.uuid4().hex[:8]}"
-        self._writer = SummaryWriter(str(store.root / place), filename_suffix=self._suffix)
+        self._writer = SummaryWriter(str(store.root / folder), filename_suffix=self._suffix)
 
     def log(self, update: int, numbers: Mapping[str, float]) -> None:
         for name, value in numbers.items():
@@ -130,16 +131,16 @@ class _TensorBoard:
 
     def flush(self) -> None:
         self._writer.flush()
-        if self._store.remote is not None:  # the whole file, which has a few hundred bytes per update
-            for file in (self._store.root / self._place).glob(f"*{self._suffix}"):
-                self._store.remote.write(f"{self._place}/{file.name}", file.read_bytes())
+        if self._store.remote is not None:  # The whole file is written: it has a few hundred bytes per update.
+            for file in (self._store.root / self._folder).glob(f"*{self._suffix}"):
+                self._store.remote.write(f"{self._folder}/{file.name}", file.read_bytes())
 
     def close(self) -> None:
         self._writer.close()
 
 
 class _Wandb:
-    """A run of Weights & Biases; parts of a run share its id."""
+    """A run of Weights & Biases. All parts of a run share its id."""
 
     def __init__(self, settings: WandbTracker, store: Store, part: str, config: Mapping[str, Any]) -> None:
         import wandb
@@ -147,7 +148,8 @@ class _Wandb:
         folder = store.root / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         offline = not os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE") == "offline"
-        # In shared mode several processes write to one run. Offline each writes a file; `wandb sync` joins them.
+        # In mode shared, several processes write to one run. Offline, each process writes a file, and `wandb sync`
+        # joins the files.
         mode = {"mode": "offline"} if offline else {"mode": "shared", "x_label": part, "x_update_finish_state": False}
         self._run = wandb.init(
             project=settings.project,
@@ -158,7 +160,7 @@ class _Wandb:
             resume="allow" if offline else None,
             settings=wandb.Settings(**mode, silent=True, console="off", disable_git=True),
         )
-        # Parts that run at once have steps of their own, so all charts have the update as their axis.
+        # wandb counts the steps of every process. The update is the common axis.
         self._run.define_metric("update", hidden=True)
         self._run.define_metric("*", step_metric="update")
 
@@ -166,7 +168,7 @@ class _Wandb:
         self._run.log({"update": update, **numbers})
 
     def flush(self) -> None:
-        pass  # wandb sends by itself.
+        pass  # The library sends by itself.
 
     def close(self) -> None:
         self._run.finish()

@@ -1,1 +1,1 @@
-"""Training sets, benchmarks and prompts, from files, the hub or generated arithmetic."""
+"""Prompts of training sets and benchmarks, from files, the Hugging Face hub or generated arithmetic."""

@@ -1,4 +1,4 @@
-"""Generate arithmetic problems with their answers and working."""
+"""Generated arithmetic problems with answer and working; a policy that shows its working is right more often."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from tasks.settings import ArithmeticSettings
 
 
 class Form(NamedTuple):
-    """Texts before and after the number of an answer."""
+    """Notation of an answer: the texts before and after the number."""
 
     opening: str
     closing: str
@@ -24,7 +24,7 @@ PROGRAM = Form("\n```python\nprint(", ")\n```")
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem, its answer, and the intermediate results that lead to it."""
+    """A problem with its answer and the intermediate results that lead to the answer."""
 
     level: int
     prompt: str
@@ -37,17 +37,17 @@ class Problem:
         return f"L{self.level}:{self.prompt.removesuffix('=')}"
 
     def solution(self, answer: int | None = None, form: Form = BOXED) -> str:
-        """Return a response with working and answer, or only with ``answer``, a guess, if it is given."""
+        """Return a response: the working and the right answer, or ``answer`` alone, which is a guess."""
         working, number = (self.working, self.answer) if answer is None else ("", answer)
         return f"{working}{form.opening}{number}{form.closing}"
 
     def gold(self, form: Form = BOXED) -> str:
-        """Return the gold answer: the number, or a test of a program that prints it."""
+        """Return the gold answer: the number, or the test of a program that prints the number."""
         return str(self.answer) if form is BOXED else json.dumps({"inputs": [""], "outputs": [str(self.answer)]})
 
 
 CHARACTERS = "0123456789+-*=;(){}"
-"""Characters of prompts and solutions, besides the texts of a ``Form``."""
+"""All characters of prompts and solutions, except those of ``\\boxed`` and of the lines around a program."""
 
 _TWO_DIGITS, _DIGITS, _SMALL = range(10, 100), range(2, 10), range(2, 21)
 
@@ -80,25 +80,26 @@ _LEVELS: dict[int, tuple[Callable[..., Problem], tuple[range, ...]]] = {
 
 
 def problems(level: int) -> Iterator[Problem]:
-    """Return all problems of a level in a fixed order: 720 of level 1, 5,760 of 2, 4,096 of 3, 23,104 of 4."""
+    """Return all problems of a level in a fixed order: 720 of level 1, 5760 of 2, 4096 of 3, 23104 of 4."""
     make, ranges = _LEVELS[level]
     return (make(*numbers) for numbers in product(*ranges))
 
 
 def form_of(settings: ArithmeticSettings) -> Form:
-    """Return the form of answers."""
+    """Return the notation of the answers."""
     return PROGRAM if settings.as_code else BOXED
 
 
 def hash_fraction(text: str) -> float:
-    """Return a number in [0, 1) from a hash of the text."""
+    """Return a number in [0, 1) that depends only on the text, and is the same on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
 
 
 def split(levels: list[int], held_out_share: float) -> tuple[list[Problem], list[Problem]]:
-    """Split the problems of some levels by their hashes into training and held-out problems.
+    """Return the training problems and the held-out problems of some levels.
 
-    Held-out problems are ordered by hash, so that the first n of them are a random sample.
+    The hash of a problem decides whether it is held out. Held-out problems are sorted by hash, so that the first n of
+    them are a random sample for every n.
     """
     training: list[Problem] = []
     held_out: list[Problem] = []

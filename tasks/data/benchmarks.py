@@ -1,4 +1,4 @@
-"""The step that reads the problems of a benchmark, and rows of prompts from a source."""
+"""Problems of a benchmark, on which policies are evaluated; rows of prompts from a source."""
 
 import hashlib
 import json
@@ -32,12 +32,12 @@ from tasks.verify.verdicts import Outcome
 
 FILE = "benchmark.json"
 _NAMED = 8
-"""Most gold answers that a message names."""
+"""Largest number of gold answers in a message."""
 _SHOWN_CHARACTERS = 60
 
 
 class BenchmarkNote(FlyteModel):
-    """Name of a benchmark and kind of its verifier, for the evaluation."""
+    """The name of a benchmark and the kind of verifier for its answers, for an evaluation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,7 +46,7 @@ class BenchmarkNote(FlyteModel):
 
     @classmethod
     def read(cls, folder: Path) -> "BenchmarkNote":
-        """Return the note in the folder of a benchmark's artifact."""
+        """Read the note from the folder of a benchmark's artifact."""
         return cls.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
 
 
@@ -60,21 +60,21 @@ def prepare_benchmark(
     """Write a prompts artifact with the problems of a benchmark, the same for every seed.
 
     Args:
-        store: the store of the artifact.
-        settings: complete settings (see ``measures``).
+        store: the store for the artifact.
+        settings: the settings of the benchmark, with every open field filled in (see ``measures``).
         verify: settings of the verifier, which must be able to read the gold answers.
-        source: ``source_fingerprint`` of the source, for the manifest.
-        operation: settings with the mirror of the hub.
+        source: the result of ``source_fingerprint``, for the manifest.
+        operation: settings that hold the mirror of the hub.
 
     Raises:
-        DataError: the source cannot be fetched or read, has too few problems, has changed at the same revision, or too
-            many of its gold answers cannot be read.
+        DataError: the source cannot be fetched or read, has too few problems, or changed under its revision; or the
+            verifier cannot read too many of the gold answers.
     """
-    place = _place(settings)
+    setting = _setting(settings)
     if settings.source is None:
-        raise ValueError(f"{place} has no source")
+        raise ValueError(f"{setting} has no source")
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
-        rows, unusable, data = source_rows(store, settings.source, f"{place}.source", operation.mirror)
+        rows, unusable, data = source_rows(store, settings.source, f"{setting}.source", operation.mirror)
         rows = _first(rows, unusable, settings)
         unreadable = unreadable_golds(rows, settings.source, verify, settings.name)
         _check_readable(unreadable, len(rows), settings)
@@ -90,10 +90,17 @@ def prepare_benchmark(
 def source_rows(
     store: Store, source: SourceSettings, setting: str, mirror: str | None, training: bool = False
 ) -> tuple[list[Row], list[Unusable], dict[str, Any]]:
-    """Return the usable rows of a source, its unusable rows, and facts about the data, with a digest of the rows.
+    """Return the usable rows of a source, its unusable rows, and facts that identify the data.
 
-    Rows of the same revision in the store must be equal. ``training`` selects training problems of generated
-    arithmetic, otherwise they are the held-out ones. ``setting`` names the source in errors.
+    Args:
+        store: artifacts of this store that were made from the same revision must hold the same rows.
+        source: settings of the source.
+        setting: the name of the source in errors.
+        mirror: the mirror of the hub.
+        training: whether generated problems are those of the training set, or else the held-out ones.
+
+    Raises:
+        DataError: the source cannot be fetched or read, or changed under its revision.
     """
     rows: list[Row]
     unusable: list[Unusable] = []
@@ -101,8 +108,8 @@ def source_rows(
         problems = split(list(source.arithmetic.levels), source.arithmetic.held_out_share)[0 if training else 1]
         form = form_of(source.arithmetic)
         rows = [
-            {"prompt_id": one.prompt_id, "prompt": one.prompt, "answer": one.gold(form), "level": one.level}
-            for one in problems
+            {"prompt_id": item.prompt_id, "prompt": item.prompt, "answer": item.gold(form), "level": item.level}
+            for item in problems
         ]
     else:
         with source_files(source, setting, mirror) as files:
@@ -124,24 +131,33 @@ def source_rows(
 
 def _check_unchanged(store: Store, data: dict[str, Any], setting: str) -> None:
     for manifest in store.manifests("prompts"):
-        before = manifest.facts.get("data") or {}
-        same = all(before.get(name) == data[name] for name in ("hub", "files", "fields", "share"))
-        named = [name for name in ("revision", "commit") if data[name] and before.get(name) == data[name]]
-        if same and named and before["rows"] != data["rows"]:
+        stored = manifest.facts.get("data") or {}
+        same_source = all(stored.get(name) == data[name] for name in ("hub", "files", "fields", "share"))
+        same_version = any(data[name] and stored.get(name) == data[name] for name in ("revision", "commit"))
+        if same_source and same_version and stored["rows"] != data["rows"]:
             raise DataError(
                 f"{setting}: {data['hub']} changed under its revision {data['revision']}: {manifest.ref} in this store "
-                f"has rows {before['rows'][:12]} (commit {before['commit'] or 'unknown'}), there are rows "
-                f"{data['rows'][:12]} (commit {data['commit'] or 'unknown'}). Results on the two cannot be compared. "
-                "To fix it: correct the mirror, give source.revision the commit that is meant, or take another store."
+                f"has the digest of rows {stored['rows'][:12]} (commit {stored['commit'] or 'unknown'}), the source "
+                f"has {data['rows'][:12]} (commit {data['commit'] or 'unknown'}). Results on the two cannot be "
+                "compared. To fix it: correct the mirror, set source.revision to the right commit, or use another "
+                "store."
             )
 
 
 def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: VerifySettings, name: str) -> dict[str, str]:
-    """Return the gold answers that math-verify does not find equal to themselves, by prompt_id, shortened.
+    """Return the gold answers that math-verify does not find equal to themselves, by prompt_id; long ones are cut.
 
-    Generated answers are readable, and tests of programs are read when a program is judged. A reward function is called
-    once, with the first prompt and its answer as response, and is refused if it crashes. ``name`` is the title of the
-    progress bar.
+    Tests of programs are not checked here: they are read when a program is judged. Generated answers need no check.
+    A user's function is called once, with the first prompt and its gold answer as response, and must not crash.
+
+    Args:
+        rows: rows with prompt_id, prompt and answer.
+        source: the source of the rows.
+        verify: settings of the verifier.
+        name: the name of the data set in the progress bar.
+
+    Raises:
+        SettingsError: the function crashed.
     """
     if isinstance(verify, FunctionVerifySettings):
         for row in rows[:1]:
@@ -166,12 +182,16 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
 
 
 def with_template(rows: Sequence[Row], settings: PromptsSettings | BenchmarkSettings) -> list[Row]:
-    """Return rows of the prompts table (see ``CHATS``). Prompts that are messages get no template."""
+    """Return rows of the prompts table (see ``CHATS``).
+
+    Raises:
+        DataError: the settings have a template, but a prompt is a chat of messages, which takes none.
+    """
     template = settings.template or "{prompt}"
     chats = [row["prompt_id"] for row in rows if row.get("messages")]
     if chats and template != "{prompt}":
         raise DataError(
-            f"template: {template!r}, but the prompts are messages, which are taken as they are (prompt_id "
+            f"template: {template!r}, but prompts are messages, to which no template applies (prompt_id "
             f"{chats[0]!r} and {len(chats) - 1} others); allowed: {{prompt}}."
         )
     return [
@@ -188,29 +208,31 @@ def with_template(rows: Sequence[Row], settings: PromptsSettings | BenchmarkSett
 
 
 def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
-    """Write the prompts table; only chats have a date."""
+    """Write the prompts table; only a table with chats has the columns of a chat."""
     write_table(folder / PROMPTS_FILE, rows, CHATS if any(row["chat"] for row in rows) else PROMPTS)
 
 
 def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
-    """Return the number of rows that the settings ask for, of held-out prompts at most all of them."""
+    """Return the first ``problems`` rows; for held-out prompts of the run, all rows if there are fewer."""
     wanted = settings.problems or len(rows)
-    # With a share, unusable rows are reported by the training set.
-    whole = settings.source is not None and settings.source.share == 1
-    if unusable and (whole or len(rows) < wanted):
+    # With a share, the training set of the same source reports the unusable rows.
+    complete = settings.source is not None and settings.source.share == 1
+    if unusable and (complete or len(rows) < wanted):
         more = f" {len(unusable) - 1} other rows cannot be used either." if len(unusable) > 1 else ""
         raise DataError(f"{unusable[0].place}: {unusable[0].reason}.{more}")
     if not rows and settings.name == HELD_OUT:
         raise DataError(
-            f"evaluate.problems: {wanted}, but no prompt is held out. Raise prompts.held_out_share, or name other "
-            "benchmarks in evaluate.benchmarks."
+            f"evaluate.problems: {wanted}, but no prompt is held out. To fix it: raise prompts.held_out_share, or name "
+            "other benchmarks in evaluate.benchmarks."
         )
     if len(rows) < wanted and settings.name != HELD_OUT:
-        raise DataError(f"{_place(settings)}.problems: {wanted}, but {len(rows)} are there; allowed: 1 to {len(rows)}.")
+        raise DataError(
+            f"{_setting(settings)}.problems: {wanted}, but the source has {len(rows)}; allowed: 1 to {len(rows)}."
+        )
     if len(rows) < wanted:
         logger().warning(
-            "evaluate.problems: %d, but the run holds out %s: policies are evaluated on all of these. To have more, "
-            "raise prompts.held_out_share or give prompts.held_out_path",
+            "evaluate.problems: %d, but the run holds out only %s: policies are evaluated on all of these. To have "
+            "more, raise prompts.held_out_share or set prompts.held_out_path",
             wanted,
             pluralize(len(rows), "prompt"),
         )
@@ -218,16 +240,16 @@ def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSet
 
 
 def _check_readable(unreadable: dict[str, str], problems: int, settings: BenchmarkSettings) -> None:
-    named = first_names([f"{name} ({answer!r})" for name, answer in unreadable.items()], _NAMED)
-    told = f"{len(unreadable)} of {problems} gold answers cannot be read by the verifier: {named}"
+    examples = first_names([f"{name} ({answer!r})" for name, answer in unreadable.items()], _NAMED)
+    summary = f"{len(unreadable)} of {problems} gold answers cannot be read by the verifier: {examples}"
     if len(unreadable) > settings.max_unreadable_share * problems:
         raise DataError(
-            f"{_place(settings)}: {told}. To fix it: correct them, or raise its max_unreadable_share "
-            f"({settings.max_unreadable_share:g}): they count as not solved."
+            f"{_setting(settings)}: {summary}. To fix it: correct them, or raise its max_unreadable_share "
+            f"({settings.max_unreadable_share:g}), and their problems count as not solved."
         )
     if unreadable:
-        logger().warning("%s: %s; they count as not solved", settings.name, told)
+        logger().warning("%s: %s; their problems count as not solved", settings.name, summary)
 
 
-def _place(settings: BenchmarkSettings) -> str:
+def _setting(settings: BenchmarkSettings) -> str:
     return f"evaluate.benchmarks, {settings.name}"

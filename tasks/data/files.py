@@ -1,4 +1,4 @@
-"""Read prompts with gold answers from JSON-lines, JSON and parquet files."""
+"""Reader of prompts with gold answers from JSON-lines, JSON and parquet files."""
 
 import hashlib
 import json
@@ -23,32 +23,36 @@ from tasks.verify.verdicts import extract
 SUFFIXES = (".jsonl", ".json", ".parquet")
 _ID, _LEVEL = "prompt_id", "level"
 _BATCH = 4096
-"""Rows of a parquet file that are converted to Python at once."""
+"""Rows of a parquet file that are converted to Python objects at once."""
 _START = 4096
-"""Bytes that are read to tell an array from lines."""
+"""Bytes at the start of a file that tell a JSON array from JSON lines."""
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
-"""Exponents of numbers that are written without one."""
+"""Decimal exponents of the numbers that are written without an exponent."""
 _NARROW = {pa.float16(): np.float16, pa.float32(): np.float32}
 Row = dict[str, Any]
-"""A row: prompt_id, prompt, answer, level (None if unknown), and messages if the prompt is a chat."""
+"""A row with prompt_id, prompt, answer, level (None if unknown) and, where the prompt is a chat, messages."""
 Named = tuple[Path, str]
-"""A file on this machine, and its name for errors."""
+"""A file on this machine, and its name in errors."""
 
 
 @dataclass(frozen=True)
 class Unusable:
-    """A row without a prompt or a gold answer."""
+    """A row without a valid prompt or gold answer."""
 
     place: str
     """File and line, such as ``problems.jsonl, line 3``."""
     prompt_id: str
-    """Empty if unknown."""
+    """Name of the prompt; empty if unknown."""
     reason: str
 
 
 def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row], list[Unusable]]:
-    """Return the usable rows of files, in their order, and the unusable ones."""
+    """Return the usable and the unusable rows of files, in the order of the files.
+
+    Raises:
+        DataError: a file cannot be read, or the files have no rows.
+    """
     rows: list[Row] = []
     unusable: list[Unusable] = []
     seen: dict[str, str] = {}
@@ -58,7 +62,7 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
                 livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw, source
             )
             if not reason and row["prompt_id"] in seen:
-                reason = f"prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. Remove or change it"
+                reason = f"prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. Change one of them"
             if reason:
                 unusable.append(Unusable(place, row.get("prompt_id", ""), reason))
             else:
@@ -70,13 +74,13 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
 
 
 def share_of(rows: list[Row], share: float) -> list[Row]:
-    """Return a share of the rows, chosen and ordered by the hashes of their ids; at least one of several rows."""
+    """Return a share of the rows, sorted by the hash of their ids; at least one row if there are two or more."""
     if share in (0, 1):
         return rows if share else []
     fractions = {row["prompt_id"]: hash_fraction(row["prompt_id"]) for row in rows}
     ordered = sorted(rows, key=lambda row: fractions[row["prompt_id"]])
-    taken = [row for row in ordered if fractions[row["prompt_id"]] < share]
-    return taken or (ordered[:1] if len(rows) > 1 else [])
+    selected = [row for row in ordered if fractions[row["prompt_id"]] < share]
+    return selected or (ordered[:1] if len(rows) > 1 else [])
 
 
 def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:
@@ -94,16 +98,19 @@ def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[s
 
 
 def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:
-    """Yield rows with the needed columns alone, since others may hold gigabytes of solutions."""
+    """Yield rows with only the columns that are needed: the others can be gigabytes of solutions."""
     try:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
-            named = [one for one in (source.prompt, source.answer, source.id) if one]
-            columns = {one: one if one in schema.names else one.partition(".")[0] for one in (*named, _ID, _LEVEL)}
-            wanted = [one for one in dict.fromkeys(columns.values()) if one in schema.names]
-            # If a column is missing, all columns are given, for the error to name.
-            others = {} if all(columns[one] in schema.names for one in named) else dict.fromkeys(schema.names, "")
-            batches = file.iter_batches(_BATCH, columns=wanted)
+            fields = [field for field in (source.prompt, source.answer, source.id) if field]
+            column_of = {
+                field: field if field in schema.names else field.partition(".")[0] for field in (*fields, _ID, _LEVEL)
+            }
+            columns = [column for column in dict.fromkeys(column_of.values()) if column in schema.names]
+            # If a column is missing, the row has all columns of the file, so that the error can name them.
+            complete = all(column_of[field] in schema.names for field in fields)
+            others = {} if complete else dict.fromkeys(schema.names, "")
+            batches = file.iter_batches(_BATCH, columns=columns)
             for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
                 short = {field: _shortest_decimals(value, schema.field(field).type) for field, value in row.items()}
                 yield f"{name}, row {number}", others | short
@@ -112,7 +119,7 @@ def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tup
 
 
 def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
-    """Return a value with 16- and 32-bit floats as shortest decimals: 98.6, where Arrow gives 98.5999984741211."""
+    """Return a value whose 16-bit and 32-bit floats have the shortest decimals: 98.6, not Arrow's 98.5999984741211."""
     if value is None:
         return None
     if kind in _NARROW:
@@ -120,26 +127,26 @@ def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: _shortest_decimals(value[field.name], field.type) for field in kind}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [_shortest_decimals(one, kind.value_type) for one in value]
+        return [_shortest_decimals(item, kind.value_type) for item in value]
     return value
 
 
 def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a file with an array, or with a value in each line."""
+    """Yield the values of a JSON array, or of JSON lines."""
     with path.open("rb") as file:
         start = file.read(_START).removeprefix(BOM_UTF8).lstrip()[:1]
         file.seek(0)
         if start == b"[" and path.suffix == ".json":
-            values = _parsed(file.read(), name)
+            values = _parse_json(file.read(), name)
             yield from ((f"{name}, row {number}", value) for number, value in enumerate(values))
             return
         for number, line in enumerate(file, start=1):
             text = line.removeprefix(BOM_UTF8) if number == 1 else line
             if text.strip():
-                yield f"{name}, line {number}", _parsed(text, f"{name}, line {number}")
+                yield f"{name}, line {number}", _parse_json(text, f"{name}, line {number}")
 
 
-def _parsed(content: bytes, place: str) -> Any:
+def _parse_json(content: bytes, place: str) -> Any:
     try:
         return json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -148,70 +155,77 @@ def _parsed(content: bytes, place: str) -> Any:
         where = f" at line {error.lineno}" if error.lineno > 1 else ""
         raise DataError(f"{place}: not JSON ({error.msg}{where}): {error.doc[:80]!r}") from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: not to be read ({error}): {content[:80]!r}") from None
+        raise DataError(f"{place}: cannot be read as JSON ({error}): {content[:80]!r}") from None
 
 
 def _parse_row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
-    """Return a row, or its known fields and the reason why it is unusable."""
+    """Return a row and an empty text; for an unusable row, its prompt_id if known, and the reason."""
     if not isinstance(raw, Mapping):
         return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
-    fields, known = _fields(raw), Row()
+    fields, partial = _fields(raw), Row()
     try:
         if source.id or fields.get(_ID) is not None:
-            known["prompt_id"] = _text_of(fields, source.id or _ID, "source.id")
+            partial["prompt_id"] = _text_of(fields, source.id or _ID, "source.id")
         chat = _messages(fields.get(source.prompt), source.prompt)
         prompt = _user_texts(chat) if chat else _text_of(fields, source.prompt, "source.prompt")
         text = _text_of(fields, source.answer, "source.answer", several=True)
     except ValueError as error:
-        return known, str(error)
+        return partial, str(error)
     answer, level = _gold(text, source), fields.get(_LEVEL)
     if not answer:
-        sign = {"hashes": "####", "boxed": "a closed \\boxed{}"}.get(source.gold, "anything but dollar signs")
-        return known, f"{source.answer} holds no answer: there is no {sign}, or nothing after or in it"
+        reason = {
+            "hashes": "there is no text after ####",
+            "boxed": "there is no closed \\boxed{} with a text",
+        }.get(source.gold, "there are only dollar signs")
+        return partial, f"{source.answer} holds no answer: {reason}"
     if level is not None and (type(level) is not int or level not in _LEVELS):
         if source.hub is None:
-            return known, f"level {level!r}; allowed: a whole number of 32 bits"
+            return partial, f"level {level!r}; allowed: a whole number of 32 bits"
         level = None
     messages = json.dumps(chat, ensure_ascii=False) if chat else None
-    name = known.get("prompt_id") or hashlib.sha256((messages or prompt).encode()).hexdigest()[:16]
+    name = partial.get("prompt_id") or hashlib.sha256((messages or prompt).encode()).hexdigest()[:16]
     row = {"prompt_id": name, "prompt": prompt, "answer": answer, "level": level}
     return row | {"messages": messages} if messages else row, ""
 
 
 def _fields(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a row by their names in settings: ``gold.text`` is the field text of the object gold."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in raw.items():
         inner = _fields(value) if isinstance(value, Mapping) else {}
-        found |= {f"{name}.{field}": one for field, one in inner.items()} or {name: value}
-    return found
+        fields |= {f"{name}.{field}": content for field, content in inner.items()} or {name: value}
+    return fields
 
 
 def _messages(value: Any, field: str) -> list[dict[str, str]]:
-    """Return the messages of a chat; none if the value is no list of messages."""
-    if not isinstance(value, list) or not value or not all(isinstance(one, Mapping) for one in value):
+    """Return the messages of a chat; an empty list if the value is no list of messages."""
+    if not isinstance(value, list) or not value or not all(isinstance(message, Mapping) for message in value):
         return []
-    # In parquet files a message has null fields, which other messages have.
-    messages = [{name: part for name, part in one.items() if part is not None} for one in value]
+    # Parquet gives every message the fields of all messages, with None where a message has no such field.
+    messages = [{name: content for name, content in message.items() if content is not None} for message in value]
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise ValueError(f"{field} has the message {str(message)[:80]!r}; allowed: texts as role and content")
         _check_encoding(message["content"], field)
     if messages[-1]["role"] == "assistant":
-        raise ValueError(f"{field} ends with a message of the assistant. Remove it: that is the policy's to write")
+        raise ValueError(f"{field} ends with a message of the assistant. Remove it: the policy writes this message")
     if not _user_texts(messages).strip():
         raise ValueError(f"{field} has no message of a user. Fill it in or remove the row")
     return messages
 
 
 def _user_texts(messages: Sequence[Mapping[str, str]]) -> str:
-    return "\n\n".join(one["content"] for one in messages if one["role"] == "user")
+    return "\n\n".join(message["content"] for message in messages if message["role"] == "user")
 
 
 def _text_of(fields: Mapping[str, Any], field: str, setting: str, several: bool = False) -> str:
-    """Return a field as a text that is not empty, or raise ValueError with the reason."""
+    """Return a field as text that is not empty.
+
+    Raises:
+        ValueError: the field is missing, empty, or neither text nor number.
+    """
     if field not in fields:
-        raise ValueError(f"no field {field!r}; found {sorted(fields)}. Name the field that is meant in {setting}")
+        raise ValueError(f"no field {field!r}; found {sorted(fields)}. Name one of these in {setting}")
     if fields[field] is None:
         raise ValueError(f"{field} is null. Fill it in or remove the row")
     text = _text(fields[field], field, several)
@@ -229,9 +243,9 @@ def _check_encoding(text: str, field: str) -> None:
 
 
 def _gold(text: str, source: SourceSettings) -> str:
-    """Return the gold answer in a field, without enclosing dollar signs; empty if there is none."""
+    """Return the gold answer in the text of a field, without dollar signs around it; empty if there is none."""
     if source.gold == "hashes":
-        # 1,234 is one number in such data, but may be two numbers to math-verify.
+        # 1,234 is one number in GSM8K, but math-verify reads it as two numbers.
         text = text.rpartition("####")[2].replace(",", "") if "####" in text else ""
     elif source.gold == "boxed":
         text = extract(text).answer or ""
@@ -241,9 +255,9 @@ def _gold(text: str, source: SourceSettings) -> str:
 
 
 def _text(value: Any, field: str, several: bool = False) -> str:
-    """Return a text or a number as text; with ``several``, a list of answers as one text with commas."""
+    """Return a text or a number as text; with ``several``, also a list of answers, joined by commas."""
     if several and isinstance(value, list):
-        return ", ".join(_text(one, field).strip().strip("$") for one in value)
+        return ", ".join(_text(answer, field).strip().strip("$") for answer in value)
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -254,7 +268,7 @@ def _text(value: Any, field: str, several: bool = False) -> str:
 
 
 def _decimal(value: float | Decimal) -> str:
-    """Return a number in LaTeX, in which Python's 1e-05 would mean e - 5."""
+    """Return a number in LaTeX: Python's 1e-05 would be read as 1 times e, minus 5."""
     text = str(value)
     if "e" not in text.lower():
         return text

@@ -1,4 +1,4 @@
-"""Convert rows of LiveCodeBench (hub: livecodebench/code_generation_lite) to prompts with tests as gold answers."""
+"""Reader of LiveCodeBench (hub: livecodebench/code_generation_lite): prompts with tests as gold answers."""
 
 import base64
 import binascii
@@ -12,11 +12,11 @@ from typing import Any
 from tasks.errors import DataError
 
 _LONGEST = 1 << 30
-"""Most bytes of uncompressed private tests; no problem of LiveCodeBench has more."""
+"""Largest size of a problem's private tests, bytes after decompression."""
 _OF_A_TEXT = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 
-# The words are those of LiveCodeBench (lcb_runner/prompts/code_generation.py), so that results can be compared.
+# The texts are LiveCodeBench's (lcb_runner/prompts/code_generation.py), so that results can be compared.
 _STARTER = (
     "You will use the following starter code to write the solution to the problem and enclose your code within "
     "delimiters."
@@ -28,38 +28,42 @@ _STANDARD_INPUT = (
 
 
 def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return prompt_id, prompt and answer of a row of the hub; the answer holds all public and private tests.
+    """Return prompt_id, prompt and answer of a row of the hub; the answer holds all tests, public and private.
+
+    Args:
+        row: a row of the data set.
+        place: the name of the row in errors.
 
     Raises:
-        DataError: the row has another format or no tests; ``place`` names the row in the message.
+        DataError: the row lacks a field, a field has another format, or the row has no tests.
     """
     try:
         tests = json.loads(row["public_test_cases"]) + private_tests(row["private_test_cases"])
         if not tests:
             raise ValueError("no tests")
         answer: dict[str, Any] = {
-            side: [test[of] for test in tests] for side, of in (("inputs", "input"), ("outputs", "output"))
+            name: [test[field] for test in tests] for name, field in (("inputs", "input"), ("outputs", "output"))
         }
         kinds = {test["testtype"] for test in tests}
         if kinds == {"functional"}:
             answer["fn_name"] = json.loads(row["metadata"])["func_name"]
         elif kinds != {"stdin"}:
-            raise ValueError(f"tests of the kinds {sorted(kinds)}; allowed: stdin, or functional")
+            raise ValueError(f"tests of the kinds {sorted(kinds)}; allowed: only stdin, or only functional")
         return {"prompt_id": row["question_id"], "prompt": _prompt(row), "answer": json.dumps(answer)}
     except KeyError as error:
         raise DataError(f"{place}: no field {error.args[0]!r}, which a row of LiveCodeBench has.") from None
     except (ValueError, TypeError) as error:
-        raise DataError(f"{place}: no row of LiveCodeBench ({error}).") from None
+        raise DataError(f"{place}: not a row of LiveCodeBench ({error}).") from None
 
 
 def private_tests(field: str) -> list[dict[str, Any]]:
-    """Return the private tests of a row, which are JSON, or a pickled JSON text, compressed, in base64.
+    """Return the private tests of a row, from JSON or from base64 of a compressed pickle of JSON text.
 
-    Nothing is unpickled: ``pickletools`` lists the operations of a pickle without executing them, and only those of a
-    single text are accepted.
+    Nothing is unpickled: ``pickletools`` lists the operations of a pickle without carrying them out, and only
+    operations that make one text are accepted.
 
     Raises:
-        ValueError: the field has neither format, or is too long.
+        ValueError: the field has neither format, or the tests are too long.
     """
     with suppress(json.JSONDecodeError):
         plain: list[dict[str, Any]] = json.loads(field)
@@ -84,8 +88,8 @@ def private_tests(field: str) -> list[dict[str, Any]]:
 
 
 def _prompt(row: Mapping[str, Any]) -> str:
-    how, code = (_STARTER, row["starter_code"]) if row["starter_code"] else (_STANDARD_INPUT, "# YOUR CODE HERE")
+    form, code = (_STARTER, row["starter_code"]) if row["starter_code"] else (_STANDARD_INPUT, "# YOUR CODE HERE")
     return (
-        f"### Question:\n{row['question_content']}\n\n### Format: {how}\n```python\n{code}\n```\n\n"
+        f"### Question:\n{row['question_content']}\n\n### Format: {form}\n```python\n{code}\n```\n\n"
         "### Answer: (use the provided format with backticks)\n\n"
     )

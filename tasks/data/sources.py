@@ -1,6 +1,6 @@
-"""Fetch the files of a source: from a path, from the Hugging Face hub, or from a mirror of it.
+"""Files of a source, from a path, from the Hugging Face hub, or from a mirror of the hub.
 
-A mirror is a folder or an ``s3://`` prefix with the files of a data set at ``<mirror>/<data set>/<file>``.
+A mirror is a folder or an ``s3://`` prefix that holds the files of a data set at ``<mirror>/<data set>/<file>``.
 """
 
 import hashlib
@@ -17,24 +17,27 @@ from tasks.store.fetch import fetch, fingerprint, snapshot
 
 @contextmanager
 def source_files(source: SourceSettings, setting: str, mirror: str | None = None) -> Iterator[list[Named]]:
-    """Yield the files of a source, in their order, which exist on this machine inside the block.
+    """Yield the files of a source in their order. Copies of remote files are removed at the end of the block.
 
     Args:
-        source: a source other than arithmetic.
-        setting: name of its setting, for errors.
-        mirror: the mirror that replaces the hub.
+        source: a source with a path or a data set of the hub, not arithmetic.
+        setting: the name of the source in errors.
+        mirror: a mirror that is read in place of the hub.
+
+    Raises:
+        DataError: a file is missing or cannot be fetched.
     """
     with ExitStack() as fetched:
         if source.path is not None:
-            yield _own_files(source.path, setting, fetched)
+            yield _path_files(source.path, setting, fetched)
         elif mirror:
-            yield list(_of_mirror(mirror, source, setting, fetched))
+            yield list(_mirror_files(mirror, source, setting, fetched))
         else:
-            yield _of_hub(source, setting)
+            yield _hub_files(source, setting)
 
 
-def _own_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
-    """Return a file, or the files of a folder by name."""
+def _path_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
+    """Return the file at a path, or the files of a folder, sorted by name."""
     folder = Path(path).expanduser()
     if path.endswith(SUFFIXES) or folder.is_file():
         return [(_local(path, setting, fetched), path)]
@@ -48,7 +51,7 @@ def _own_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
 
 
 def _local(path: str, setting: str, fetched: ExitStack) -> Path:
-    """Return the local path of a file; a copy of a file on S3 exists while ``fetched`` is open."""
+    """Return the local path of a file; a file on S3 is copied until ``fetched`` closes."""
     if not path.startswith("s3://"):
         return Path(path).expanduser()
     folder = Path(fetched.enter_context(TemporaryDirectory()))
@@ -56,57 +59,60 @@ def _local(path: str, setting: str, fetched: ExitStack) -> Path:
     return folder / path.rpartition("/")[2]
 
 
-def _of_hub(source: SourceSettings, setting: str) -> list[Named]:
-    found = snapshot("dataset", source.hub or "", source.pinned or source.revision, source.files, setting)
+def _hub_files(source: SourceSettings, setting: str) -> list[Named]:
+    folder = snapshot("dataset", source.hub or "", source.pinned or source.revision, source.files, setting)
     for file in source.files:
-        if not (found / file).is_file():
+        if not (folder / file).is_file():
             raise DataError(
-                f"{setting}: {source.hub} has no file {file!r} at revision {source.revision} (commit {found.name}). "
-                "Name another in files, or another revision."
+                f"{setting}: {source.hub} has no file {file!r} at revision {source.revision} (commit {folder.name}). "
+                "To fix it: name another file in source.files, or another revision."
             )
-    return [(found / file, f"{source.hub}/{file}") for file in source.files]
+    return [(folder / file, f"{source.hub}/{file}") for file in source.files]
 
 
-def _of_mirror(mirror: str, source: SourceSettings, setting: str, fetched: ExitStack) -> Iterator[Named]:
+def _mirror_files(mirror: str, source: SourceSettings, setting: str, fetched: ExitStack) -> Iterator[Named]:
     for file in source.files:
-        place = _place(mirror, source, file)
-        local = _local(place, setting, fetched)
+        path = _mirror_path(mirror, source, file)
+        local = _local(path, setting, fetched)
         if not local.is_file():
             raise DataError(
-                f"{setting}: the mirror has no {place}. Copy it there from {source.hub} at revision {source.revision}."
+                f"{setting}: the mirror has no {path}. Copy it there from {source.hub} at revision {source.revision}."
             )
         yield local, f"{source.hub}/{file}"
 
 
-def _place(mirror: str, source: SourceSettings, file: str) -> str:
+def _mirror_path(mirror: str, source: SourceSettings, file: str) -> str:
     return f"{mirror.rstrip('/')}/{source.hub}/{file}"
 
 
 def source_fingerprint(source: SourceSettings | None, mirror: str | None = None) -> str:
-    """Return a fingerprint of the files of a path or a mirror; empty for other sources."""
+    """Return a text that changes when files at a path or in a mirror change; empty for other sources."""
     if source is not None and source.path is not None:
         return fingerprint(source.path)
     if source is None or source.hub is None or not mirror:
         return ""
-    found = [fingerprint(_place(mirror, source, file)) for file in source.files]
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()
+    fingerprints = [fingerprint(_mirror_path(mirror, source, file)) for file in source.files]
+    return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
 
 
 def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
-    """Return the settings with the commits of their benchmarks' revisions; a mirror has no commits.
+    """Return the settings with the commit of the hub for the revision of every benchmark; none with a mirror.
 
     Raises:
-        DataError: the hub has no such revision, or does not answer and its files were not fetched before.
+        DataError: the hub has no such revision; or the hub does not answer, and its cache on this machine lacks the
+            files.
     """
-    found = [
-        one.model_copy(update={"source": _with_commit(one.source, f"evaluate.benchmarks, {one.name}", mirror)})
-        for one in evaluate.benchmarks
+    benchmarks = [
+        benchmark.model_copy(
+            update={"source": _with_commit(benchmark.source, f"evaluate.benchmarks, {benchmark.name}", mirror)}
+        )
+        for benchmark in evaluate.benchmarks
     ]
-    return evaluate.model_copy(update={"benchmarks": found})
+    return evaluate.model_copy(update={"benchmarks": benchmarks})
 
 
 def prompts_with_commit(prompts: PromptsSettings, mirror: str | None) -> PromptsSettings:
-    """Return the settings with the commit of their source's revision; see ``with_commits``."""
+    """Return the settings with the commit of the hub for the revision of their source; see ``with_commits``."""
     return prompts.model_copy(update={"source": _with_commit(prompts.source, "prompts.source", mirror)})
 
 
@@ -116,10 +122,10 @@ def _with_commit(source: SourceSettings | None, setting: str, mirror: str | None
     if source.pinned:
         return source.model_copy(update={"commit": source.pinned})
     try:
-        found = snapshot("dataset", source.hub, source.revision, source.files, setting)
+        folder = snapshot("dataset", source.hub, source.revision, source.files, setting)
     except DataError as error:
         raise DataError(
-            f"{error.message} Revision {source.revision!r} of it must be looked up when a run opens. Give a commit in "
-            "source.revision, name a mirror in operation.mirror, or leave it out."
+            f"{error.message} A run looks up revision {source.revision!r} of {source.hub} when it opens. To fix it: "
+            f"set source.revision to a commit, set operation.mirror, or remove {source.hub} from the settings."
         ) from None
-    return source.model_copy(update={"commit": found.name})
+    return source.model_copy(update={"commit": folder.name})

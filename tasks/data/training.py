@@ -1,6 +1,6 @@
-"""The steps that make the training set, without problems of the benchmarks, and the prompts of a stage.
+"""Training set of a run, without the problems of its benchmarks, and the prompts of a stage.
 
-A prompt counts as a problem of a benchmark if both are equal or share a long run of words.
+A prompt overlaps with a problem of a benchmark if the two are equal, or share a long run of words.
 """
 
 import re
@@ -24,13 +24,15 @@ from tasks.store.layout import PROMPTS_FILE, REMOVED_FILE, TRAINING_FILE
 from tasks.store.tables import REMOVED, TRAINING, TRAINING_CHATS, read_table, write_table
 
 _NAMED = 8
-"""Most rows that a message names."""
+"""Largest number of rows in a message."""
 _NOTED = 1000
-"""Most removed ids in a manifest; removed.parquet has all."""
+"""Largest number of ids in a manifest; removed.parquet has all ids."""
 FEWEST_WORDS = 8
-"""Shorter problems are compared as a whole only; GPT-3's decontamination used 8 to 13 words (arXiv 2005.14165)."""
+"""Fewest words of a problem that is searched for by its words; a shorter one must be equal as a whole.
+
+The decontamination of GPT-3 used 8 to 13 words (arXiv 2005.14165)."""
 _COMMON, _COMMON_SHARE = 3, 0.05
-"""A run of words is common in a benchmark if it is in more than so many problems and in more than this share."""
+"""A run of words is searched for only if at most 3 problems, or 5 % of the benchmark's problems, have it."""
 _WORD = re.compile(r"\w+")
 _SYMBOL = re.compile(r"\w+|[^\w\s]")
 _Words = tuple[str, ...]
@@ -38,16 +40,17 @@ _Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Overlap:
-    """The problem of a benchmark, by prompt_id, that a prompt overlaps with."""
+    """A problem of a benchmark that a prompt overlaps with."""
 
     benchmark: str
     problem: str
+    """prompt_id of the problem."""
     words: int
-    """Length of the shared run of words; 0 if both are equal."""
+    """Length of the shared run, in words; 0 if prompt and problem are equal."""
 
 
 class Problems:
-    """An index of the problems of benchmarks by their runs of ``words`` words; with 0 it finds equal problems alone."""
+    """An index of the problems of benchmarks, by runs of ``words`` words; with 0, only equal problems are found."""
 
     def __init__(self, words: int) -> None:
         self._words = words
@@ -57,10 +60,10 @@ class Problems:
     def add(self, benchmark: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add the problems of a benchmark: rows with prompt_id and problem.
 
-        For a problem with fewer words, but at least ``FEWEST_WORDS``, the run is all of its words. Runs that are common
-        in the benchmark are its phrases, and are left out.
+        For a problem that is shorter than a run, all of its words are the run, if it has at least ``FEWEST_WORDS``.
+        Runs that many problems of the benchmark share are its standard phrases, and are not searched for.
         """
-        found: dict[_Words, Overlap] = {}
+        overlaps: dict[_Words, Overlap] = {}
         times: Counter[_Words] = Counter()
         for row in rows:
             name, text = str(row["prompt_id"]), _normalize(row["problem"])
@@ -70,16 +73,16 @@ class Problems:
             if length >= min(FEWEST_WORDS, self._words) > 0:
                 runs = set(_runs(words, length))
                 times.update(runs)
-                found |= {run: Overlap(benchmark, name, length) for run in runs if run not in found}
-        for run, overlap in found.items():
+                overlaps |= {run: Overlap(benchmark, name, length) for run in runs if run not in overlaps}
+        for run, overlap in overlaps.items():
             if times[run] <= max(_COMMON, _COMMON_SHARE * len(rows)):
                 self._runs.setdefault(len(run), {}).setdefault(run, overlap)
 
     def find(self, prompt: str) -> Overlap | None:
-        """Return the overlap of a prompt: with an equal problem, ignoring case and spaces, or by a run of words."""
+        """Return the first problem that equals a prompt, ignoring case and spaces, or shares a run of words with it."""
         text = _normalize(prompt)
-        if found := self._whole.get(_symbols(text)):
-            return found
+        if overlap := self._whole.get(_symbols(text)):
+            return overlap
         words = _WORD.findall(text)
         for length, runs in sorted(self._runs.items(), reverse=True):
             for run in _runs(words, length):
@@ -93,7 +96,7 @@ def _normalize(text: str) -> str:
 
 
 def _symbols(text: str) -> _Words:
-    """Return words and signs, so that 1 + 2 differs from 1 - 2."""
+    """Return words and signs: without the signs, 1 + 2 would equal 1 - 2."""
     return tuple(_SYMBOL.findall(text))
 
 
@@ -110,53 +113,53 @@ def prepare_training_set(
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
     prompts: PromptsSettings | None = None,
 ) -> ArtifactRef:
-    """Write a prompts artifact with the training rows, in the order of their source, and the removed rows.
+    """Write a prompts artifact with the rows of a training set, in the order of the source, and the removed rows.
 
-    The benchmarks are not its parents, so that a benchmark without an overlap does not change the artifact.
+    The benchmarks are not parents of the artifact, so that a benchmark without overlap does not change its digest.
 
     Args:
-        store: the store of the benchmarks and the artifact.
+        store: the store of the benchmarks and of the artifact.
         settings: the source, and which of its rows are removed.
         verify: settings of the verifier, which must be able to read the gold answers.
-        source: ``source_fingerprint`` of the source, for the manifest.
+        source: the result of ``source_fingerprint``, for the manifest.
         benchmarks: the benchmarks of the run.
-        operation: settings with the mirror of the hub.
-        prompts: settings of the stages, for which the training set must be large enough; None for no check.
+        operation: settings that hold the mirror of the hub.
+        prompts: settings of the stages; None if the size of a stage is not checked.
 
     Raises:
-        DataError: the source cannot be fetched or read, has changed at the same revision, has too many unusable rows,
-            or too few rows for a stage.
+        DataError: the source cannot be fetched or read, changed under its revision, has too many unusable rows, or has
+            too few prompts for a stage.
     """
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
         setting = "prompts.source" if settings.source.hub else "prompts.path"
         rows, unusable, data = source_rows(store, settings.source, setting, operation.mirror, training=True)
         total = len(rows) + len(unusable)
         held_out = {row["prompt_id"] for row in share_of(rows, settings.held_out_share)}
-        taken = [row for row in rows if row["prompt_id"] not in held_out]
+        rows = [row for row in rows if row["prompt_id"] not in held_out]
         _check_usable(unusable, total, settings)
-        unreadable = unreadable_golds(taken, settings.source, verify, "training")
+        unreadable = unreadable_golds(rows, settings.source, verify, "training")
         unusable += [Unusable("", name, f"gold answer {answer!r}") for name, answer in unreadable.items()]
-        taken = [row for row in taken if row["prompt_id"] not in unreadable]
+        usable = [row for row in rows if row["prompt_id"] not in unreadable]
         _check_usable(unusable, total, settings)
         problems = _problems(store, benchmarks, settings.overlap_words)
-        found = {row["prompt_id"]: overlap for row in taken if (overlap := problems.find(row["prompt"]))}
-        kept = [row for row in taken if row["prompt_id"] not in found]
-        schema = TRAINING_CHATS if any(row.get("messages") for row in kept) else TRAINING
-        write_table(draft.path / TRAINING_FILE, kept, schema)
-        write_table(draft.path / REMOVED_FILE, _removed_rows(unusable, found), REMOVED)
+        overlaps = {row["prompt_id"]: overlap for row in usable if (overlap := problems.find(row["prompt"]))}
+        training = [row for row in usable if row["prompt_id"] not in overlaps]
+        schema = TRAINING_CHATS if any(row.get("messages") for row in training) else TRAINING
+        write_table(draft.path / TRAINING_FILE, training, schema)
+        write_table(draft.path / REMOVED_FILE, _removed_rows(unusable, overlaps), REMOVED)
         draft.facts.update(
-            prompts=len(kept),
+            prompts=len(training),
             rows=total,
             unusable=len(unusable),
-            held_out=total - len(unusable) - len(taken),
-            overlapping=dict(Counter(one.benchmark for one in found.values())),
-            equal=sum(not one.words for one in found.values()),
-            removed=[*(one.prompt_id or one.place for one in unusable), *found][:_NOTED],
+            held_out=total - len(unusable) - len(usable),
+            overlapping=dict(Counter(overlap.benchmark for overlap in overlaps.values())),
+            equal=sum(not overlap.words for overlap in overlaps.values()),
+            removed=[*(row.prompt_id or row.place for row in unusable), *overlaps][:_NOTED],
             source=source,
             data=data,
         )
         if unusable:
-            logger().warning("training set: %d unusable rows are left out: %s", len(unusable), _list_unusable(unusable))
+            logger().warning("training set: %d unusable rows are removed: %s", len(unusable), _list_unusable(unusable))
         logger().info("%s", _describe_facts(draft.facts))
     if prompts is not None:
         with_template(_training_set(store, prompts, draft.ref).to_pylist(), prompts)
@@ -166,50 +169,59 @@ def prepare_training_set(
 def prepare_stage(
     store: Store, settings: PromptsSettings, training: ArtifactRef, stage: int, seed: int
 ) -> list[ArtifactRef]:
-    """Write the prompts of a stage, which counts from 0, as an artifact for each shard.
+    """Write the prompts of a stage as one artifact per shard.
 
-    Each pass over the training set is shuffled by ``seed`` and divided into whole stages, so that no stage has a prompt
-    twice.
+    Every pass over the training set is shuffled by ``seed`` and cut into whole stages, so that no prompt comes twice in
+    a stage.
+
+    Args:
+        store: the store of the training set and of the artifacts.
+        settings: prompts per stage and per shard, and the template.
+        training: the artifact of the training set.
+        stage: the number of the stage, from 0.
+        seed: the seed of the run.
 
     Raises:
         DataError: the training set has fewer prompts than a stage takes.
     """
     table = _training_set(store, settings, training)
-    count, there = settings.prompts_per_stage, table.num_rows
-    epoch, place = divmod(stage, there // count)
-    order = np.random.default_rng([seed, epoch]).permutation(there)[place * count : (place + 1) * count]
-    chosen = with_template(table.take(order).to_pylist(), settings)
+    count, total = settings.prompts_per_stage, table.num_rows
+    epoch, position = divmod(stage, total // count)
+    order = np.random.default_rng([seed, epoch]).permutation(total)[position * count : (position + 1) * count]
+    rows = with_template(table.take(order).to_pylist(), settings)
     shards = []
     for start in range(0, count, settings.prompts_per_shard):
-        rows = chosen[start : start + settings.prompts_per_shard]
+        shard = rows[start : start + settings.prompts_per_shard]
         with store.write("prompts", settings=settings, parents={"training_set": training}, seed=seed) as draft:
-            write_prompts(draft.path, rows)
-            draft.facts.update(stage=stage, prompts=len(rows))
+            write_prompts(draft.path, shard)
+            draft.facts.update(stage=stage, prompts=len(shard))
         shards.append(draft.ref)
     return shards
 
 
 def _training_set(store: Store, settings: PromptsSettings, training: ArtifactRef) -> pa.Table:
     table = read_table(store.path(training) / TRAINING_FILE)
-    count, there = settings.prompts_per_stage, table.num_rows
-    if there < count:
+    count, total = settings.prompts_per_stage, table.num_rows
+    if total < count:
         raise DataError(
-            f"prompts.prompts_per_stage: {count}, but there are {there} training prompts; allowed: 1 to {there}."
+            f"prompts.prompts_per_stage: {count}, but there are {total} training prompts; allowed: 1 to {total}."
         )
     return table
 
 
-def _removed_rows(unusable: Sequence[Unusable], found: Mapping[str, Overlap]) -> list[Row]:
-    nothing = {"benchmark": "", "problem": ""}
-    return [{"prompt_id": one.prompt_id, "place": one.place, "reason": one.reason, **nothing} for one in unusable] + [
+def _removed_rows(unusable: Sequence[Unusable], overlaps: Mapping[str, Overlap]) -> list[Row]:
+    return [
+        {"prompt_id": row.prompt_id, "place": row.place, "reason": row.reason, "benchmark": "", "problem": ""}
+        for row in unusable
+    ] + [
         {
             "prompt_id": name,
             "place": "",
-            "reason": f"{one.words} words shared" if one.words else "equal",
-            "benchmark": one.benchmark,
-            "problem": one.problem,
+            "reason": f"{overlap.words} words shared" if overlap.words else "equal",
+            "benchmark": overlap.benchmark,
+            "problem": overlap.problem,
         }
-        for name, one in found.items()
+        for name, overlap in overlaps.items()
     ]
 
 
@@ -217,17 +229,17 @@ def _check_usable(unusable: Sequence[Unusable], total: int, settings: TrainingSe
     if len(unusable) <= settings.max_unusable_share * total:
         return
     first = unusable[0]
-    named = first.place or f"prompt_id {first.prompt_id!r}"
+    name = first.place or f"prompt_id {first.prompt_id!r}"
     hint = "" if first.place else " cannot be read by the verifier"
     raise DataError(
-        f"{named}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on: "
+        f"{name}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on: "
         f"{_list_unusable(unusable)}; prompts.max_unusable_share allows {percent(settings.max_unusable_share)}. "
-        "To fix it: correct them, or raise it: they are left out."
+        "To fix it: correct these rows, or raise prompts.max_unusable_share, and they are removed."
     )
 
 
 def _list_unusable(unusable: Sequence[Unusable]) -> str:
-    return first_names([f"{one.prompt_id or one.place} ({one.reason})" for one in unusable], _NAMED)
+    return first_names([f"{row.prompt_id or row.place} ({row.reason})" for row in unusable], _NAMED)
 
 
 def _problems(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> Problems:
@@ -239,7 +251,7 @@ def _problems(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> Pr
 
 
 def _describe_facts(facts: Mapping[str, Any]) -> str:
-    left_out = {"unusable": facts["unusable"], "held out": facts["held_out"]}
-    left_out |= {f"asked by {name}": count for name, count in facts["overlapping"].items()}
-    told = ", ".join(f"{count} {why}" for why, count in left_out.items() if count) or "none"
-    return f"training set: {facts['prompts']} of {facts['rows']} rows; left out: {told}"
+    removed = {"unusable": facts["unusable"], "held out": facts["held_out"]}
+    removed |= {f"asked by {name}": count for name, count in facts["overlapping"].items()}
+    counts = ", ".join(f"{count} {reason}" for reason, count in removed.items() if count) or "none"
+    return f"training set: {facts['prompts']} of {facts['rows']} rows; left out: {counts}"

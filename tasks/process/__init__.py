@@ -1,1 +1,1 @@
-"""What a process that runs steps needs: log, progress, SIGTERM, engines that stay loaded, notes of its code."""
+"""Services of a process that runs steps: log, progress bars, SIGTERM, resident engines, provenance."""

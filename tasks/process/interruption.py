@@ -1,4 +1,4 @@
-"""SIGTERM as a request to save the state of a step and stop."""
+"""Handling of SIGTERM: a step saves its state and then stops."""
 
 import signal
 import threading
@@ -15,31 +15,31 @@ Step = TypeVar("Step", bound=Callable[..., object])
 
 
 class Interrupted(UserError):
-    """The step stopped after SIGTERM and has saved its state, from which a restart continues."""
+    """The step stopped after SIGTERM and has saved its state, from which the same command continues."""
 
     exit_code = 128 + signal.SIGTERM
 
 
 @contextmanager
 def defer_sigterm() -> Iterator[None]:
-    """Record the first SIGTERM inside the block; a second one ends the process."""
+    """Record the first SIGTERM inside the block without stopping; a second SIGTERM ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def note(number: int, _: FrameType | None) -> None:
+    def record(number: int, _: FrameType | None) -> None:
         _STOP.set()
         signal.signal(number, signal.SIG_DFL)
 
-    before = signal.signal(signal.SIGTERM, note)
+    previous = signal.signal(signal.SIGTERM, record)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 def save_on_sigterm(step: Step) -> Step:
-    """Wrap a step that keeps running after SIGTERM until it has saved its state."""
+    """Decorate a step that keeps running after SIGTERM until it has saved its state."""
     wrapped = defer_sigterm()(step)
     setattr(wrapped, _DEFERS, True)
     return wrapped
@@ -51,17 +51,17 @@ def defers_sigterm(step: Callable[..., object]) -> bool:
 
 
 def stop_requested() -> bool:
-    """Return True if SIGTERM came."""
+    """Return True if SIGTERM came and the step has not stopped yet."""
     return _STOP.is_set()
 
 
 def stop_if_requested(saved: str) -> None:
-    """Raise Interrupted if SIGTERM came; call it when ``saved`` has been saved."""
+    """Raise Interrupted if SIGTERM came; call this after ``saved``, a name for the message, is saved."""
     if stop_requested():
         stop(saved)
 
 
 def stop(saved: str) -> NoReturn:
-    """Raise Interrupted after SIGTERM; ``saved`` has been saved."""
+    """Raise Interrupted; call this after ``saved``, a name for the message, is saved."""
     _STOP.clear()
-    raise Interrupted(f"stopped by SIGTERM after {saved}. Start the same command again: it goes on from there.")
+    raise Interrupted(f"stopped by SIGTERM after {saved}. Start the same command again: it continues from there.")

@@ -1,6 +1,6 @@
-"""The log of a run. ``MU_GRPO_LOG_LEVEL`` is its level: debug, info (the default) or warning.
+"""Log of a run. The variable ``MU_GRPO_LOG_LEVEL`` sets its level: debug, info (the default) or warning.
 
-Progress is info; debug adds what was found in the store and every request that is tried again.
+Progress has the level info. Debug adds the artifacts that were found in the store, and every retry of a request.
 """
 
 import logging
@@ -15,19 +15,23 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 @cache
 def logger() -> logging.Logger:
-    """Return the run's logger, which writes lines to standard output; raise SettingsError for an unknown level."""
+    """Return the logger of the run, which writes lines to standard output.
+
+    Raises:
+        SettingsError: ``MU_GRPO_LOG_LEVEL`` is no level.
+    """
     name = os.environ.get("MU_GRPO_LOG_LEVEL", "info").lower()
     if name not in LEVELS:
         raise SettingsError(f"MU_GRPO_LOG_LEVEL: got {name!r}; allowed: {', '.join(LEVELS)}")
-    made = logging.getLogger("mu_grpo")
-    made.setLevel(LEVELS[name])
-    made.propagate = False
-    made.addHandler(_Lines())
-    return made
+    log = logging.getLogger("mu_grpo")
+    log.setLevel(LEVELS[name])
+    log.propagate = False
+    log.addHandler(_StdoutHandler())
+    return log
 
 
-class _Lines(logging.Handler):
-    """A handler that writes to the current standard output."""
+class _StdoutHandler(logging.Handler):
+    """A handler that writes to the current ``sys.stdout``, which may be replaced at any time."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stdout, flush=True)

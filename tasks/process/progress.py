@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, plain lines elsewhere, and an end to work that hangs."""
+"""Progress of long work: a bar on a terminal, plain lines elsewhere, and a watchdog against hanging."""
 
 import faulthandler
 import logging
@@ -15,21 +15,21 @@ from tasks.process.logs import logger
 
 _PLAIN_EVERY_SECONDS = 10.0
 _OPEN: list[str] = []
-"""Titles of the open bars, the outermost first; empty for a bar that is not shown."""
+"""Titles of the open bars, outermost first; empty for a bar that is not shown."""
 _limit_seconds: float | None = None
 
 
 def end_when_it_hangs(seconds: float = 2 * 3600.0) -> None:
-    """End this process with exit code 1 and the stacks of its threads if a bar does not advance for so long.
+    """End this process with exit code 1 and its stack traces when a bar does not advance for ``seconds``.
 
-    It is for pods, where another attempt continues, since a hanging collective or engine raises no error.
+    A hanging collective or engine raises no error. In a pod, the next attempt then continues from the saved state.
     """
     global _limit_seconds
     _limit_seconds = seconds
 
 
 class Bar:
-    """The progress of one piece of work."""
+    """A progress bar, or its plain lines."""
 
     def __init__(self, title: str, total: int, progress: Progress | None, silent: bool) -> None:
         self._title, self._total, self._progress, self._silent = title, total, progress, silent
@@ -38,31 +38,31 @@ class Bar:
         self._task = progress.add_task(title, total=total, note="") if progress else None
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Advance by ``steps``, and show ``note`` beside the bar."""
-        _watch()
+        """Count ``steps`` more as done, and show ``note`` beside the bar."""
+        _restart_watchdog()
         self._done += steps
         self._note = note or self._note
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, advance=steps, note=self._note)
         elif not self._silent and time.monotonic() - self._printed >= _PLAIN_EVERY_SECONDS:
             self._printed = time.monotonic()
-            self._line()
+            self._print_line()
 
     def reach(self, done: int) -> None:
-        """Set the number of completed steps."""
+        """Advance to ``done`` steps in total."""
         self.advance(max(0, done - self._done))
 
     def finish(self) -> None:
-        """Print the last plain line; a bar needs none."""
+        """Print the last plain line, if there is no bar."""
         if self._progress is None and not self._silent:
-            self._line()
+            self._print_line()
 
-    def _line(self) -> None:
+    def _print_line(self) -> None:
         seconds = time.monotonic() - self._started
         print(f"{self._title}: {self._done}/{self._total} in {seconds:.1f} s {self._note}".rstrip(), flush=True)
 
 
-def _watch() -> None:
+def _restart_watchdog() -> None:
     if _limit_seconds is not None:
         faulthandler.dump_traceback_later(_limit_seconds, exit=True)
 
@@ -71,25 +71,25 @@ def _watch() -> None:
 def bar(title: str, total: int) -> Iterator[Bar]:
     """Show the progress of ``total`` steps.
 
-    It is a bar on standard error if that is a terminal, else lines on standard output. It is silent inside of another
-    bar, without a title, above log level info, and in ranks other than 0.
+    If standard error is a terminal, it gets a bar; else standard output gets lines. Nothing is shown inside of another
+    bar, without a title, at log level warning, and in processes of a rank other than 0.
     """
     silent = not title or any(_OPEN) or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO)
-    drawn = None if silent or not sys.stderr.isatty() else _draw()
+    display = None if silent or not sys.stderr.isatty() else _display()
     _OPEN.append("" if silent else title)
-    _watch()
+    _restart_watchdog()
     try:
-        with drawn or nullcontext():
-            opened = Bar(title, total, drawn, silent)
-            yield opened
-            opened.finish()
+        with display or nullcontext():
+            progress = Bar(title, total, display, silent)
+            yield progress
+            progress.finish()
     finally:
         _OPEN.pop()
         if not _OPEN:
             faulthandler.cancel_dump_traceback_later()
 
 
-def _draw() -> Progress:
+def _display() -> Progress:
     note = TextColumn("{task.fields[note]}")
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     return Progress(TextColumn("{task.description}"), *columns, note, console=Console(stderr=True))

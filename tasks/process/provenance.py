@@ -1,4 +1,4 @@
-"""Code, packages, process and machine of a step, for manifests."""
+"""Provenance of an artifact, for its manifest: process, execution, packages, GPUs and code."""
 
 import hashlib
 import os
@@ -16,14 +16,14 @@ from typing import NamedTuple
 import psutil
 
 EXECUTION = "MU_GRPO_EXECUTION"
-"""Environment variable by which a command gives its execution id to the processes that it starts."""
+"""Environment variable that passes the id of an execution on this machine to child processes."""
 _SHORTEST_WAIT_SECONDS = 0.1
 _PACKAGES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
 _waits: list[tuple[float, float]] = []
 
 
 class Process(NamedTuple):
-    """Name and start of a process, for manifests."""
+    """Unique name and start of a process."""
 
     name: str
     started: float
@@ -31,7 +31,7 @@ class Process(NamedTuple):
 
 
 def process() -> Process:
-    """Return this process; a forked process differs from its parent."""
+    """Return the name and start of this process; a forked process has a name of its own."""
     return _process(os.getpid())
 
 
@@ -41,39 +41,39 @@ def _process(pid: int) -> Process:
 
 
 def execution() -> str:
-    """Return the execution id of this process: Flyte's in a pod, else that of the local command."""
+    """Return the id of the execution of this process: Flyte's id in a pod, else that of the command."""
     return os.environ.get("FLYTE_INTERNAL_EXECUTION_ID") or os.environ.setdefault(EXECUTION, uuid.uuid4().hex)
 
 
 @contextmanager
 def note_wait() -> Iterator[None]:
-    """Record that this process only waits inside the block."""
-    begun = time.time()
+    """Record the time of the block as waiting for another process."""
+    start = time.time()
     try:
         yield
     finally:
-        if time.time() - begun >= _SHORTEST_WAIT_SECONDS:
-            _waits.append((begun, time.time()))
+        if time.time() - start >= _SHORTEST_WAIT_SECONDS:
+            _waits.append((start, time.time()))
 
 
 def waits() -> list[tuple[float, float]]:
-    """Return the intervals in which this process only waited for another one, in Unix seconds."""
+    """Return start and end of the times in which this process waited for another one, in Unix seconds."""
     return list(_waits)
 
 
 @cache
 def packages() -> dict[str, str]:
-    """Return the versions of installed packages that can change a result."""
-    found = {}
+    """Return the installed versions of the packages that can change a result."""
+    versions = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def gpus() -> int:
-    """Return the number of GPUs that this process sees, times the nodes of its group; 0 before torch is loaded."""
-    torch = sys.modules.get("torch")  # Loading it takes seconds, and nothing uses a GPU without it.
+    """Return the number of GPUs that this process sees, times the nodes of its group; 0 before torch is imported."""
+    torch = sys.modules.get("torch")  # Not imported here: that takes seconds, and without torch nothing uses a GPU.
     if torch is None:
         return 0
     nodes = int(os.environ.get("WORLD_SIZE", "1")) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -82,31 +82,33 @@ def gpus() -> int:
 
 @cache
 def commit() -> str:
-    """Return the commit of the checkout, with ``+`` if tracked files differ from it, or that of the image.
+    """Return the commit of the image or of the git checkout; empty where there is neither.
 
-    It is empty outside of both.
+    The commit of a checkout ends with ``+`` if tracked files have changed.
     """
-    here = Path(__file__).parents[2]
-    noted = here / "COMMIT"
-    if noted.is_file():
-        return noted.read_text()
+    root = Path(__file__).parents[2]
+    image_commit = root / "COMMIT"
+    if image_commit.is_file():
+        return image_commit.read_text()
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        state = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, check=False)
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+        state = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=root, check=False)
     except (OSError, subprocess.CalledProcessError):
         return ""
     return head.stdout.strip() + ("+" if state.returncode else "")
 
 
 def image_tag() -> str:
-    """Return the image tag of this code: the commit, with ``-dirty`` if changed, or the version without a commit."""
-    known = commit()
-    return known[:12] + ("-dirty" if known.endswith("+") else "") if known else packages().get("mu-grpo", "latest")
+    """Return the tag of the images of this code: the commit, with ``-dirty`` after changes; else the version."""
+    head = commit()
+    if not head:
+        return packages().get("mu-grpo", "latest")
+    return head[:12] + ("-dirty" if head.endswith("+") else "")
 
 
 @cache
 def code() -> str:
-    """Return an identifier of the code of tasks and workflows: a digest, the version, and the commit or ``-``."""
+    """Return the identity of the code in tasks/ and workflows/: its digest, the version, and the commit or ``-``."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
     for folder in ("tasks", "workflows"):
         for file in sorted(root.glob(f"{folder}/**/*")):

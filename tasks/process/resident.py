@@ -1,4 +1,4 @@
-"""Engines and verifiers that stay loaded in this process between steps."""
+"""Resident objects: an engine and a verifier that stay loaded in this process from one step to the next."""
 
 import atexit
 import gc
@@ -11,24 +11,24 @@ class Closing(Protocol):
     """An object that holds memory or processes until it is closed."""
 
     def close(self) -> None:
-        """Release them, after which the object cannot be used."""
+        """Release memory and processes; the object cannot be used afterwards."""
         ...
 
 
 Held = TypeVar("Held", bound=Closing)
 Place = Literal["engine", "verifier"]
-"""Each place holds one object."""
+"""A slot for one object."""
 _held: dict[Place, tuple[Hashable, Closing]] = {}
-os.register_at_fork(after_in_child=_held.clear)  # Its parent goes on using them.
+os.register_at_fork(after_in_child=_held.clear)  # The objects belong to the parent, which still uses them.
 
 
 def load_resident(place: Place, key: Hashable, load: Callable[[], Held]) -> Held:
-    """Return the object that is held with a key, or load it.
+    """Return the resident object of a key, or load it.
 
     Args:
-        place: the place of the object.
-        key: everything that the object depends on.
-        load: function that loads the object. An object with another key is closed first.
+        place: the slot of the object.
+        key: the identity of the object, with all that it depends on.
+        load: a function that loads the object; if the slot holds an object of another key, that is closed first.
     """
     if place in _held and _held[place][0] == key:
         return cast(Held, _held[place][1])
@@ -39,10 +39,10 @@ def load_resident(place: Place, key: Hashable, load: Callable[[], Held]) -> Held
 
 
 def release(place: Place = "engine") -> None:
-    """Close the object in a place, if there is one."""
+    """Close the object in a slot, if there is one."""
     if place in _held:
         _held.pop(place)[1].close()
-        gc.collect()  # it may have reference cycles
+        gc.collect()  # Cycles of references would keep its memory.
 
 
 atexit.register(release, "verifier")

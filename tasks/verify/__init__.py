@@ -1,6 +1,6 @@
-"""Verification: verdicts on responses, by math-verify, by tests of programs, or by a function of the user.
+"""Verifier of responses: math-verify, tests of programs, or a user's own function.
 
-Responses are judged in worker processes, which are killed at a deadline.
+Responses are judged in worker processes, which can be killed.
 """
 
 from tasks.verify.verdicts import Outcome

@@ -1,4 +1,4 @@
-"""Compare an answer with the gold answer by math-verify. The worker limits time and memory."""
+"""Comparison of an answer with the gold answer by math-verify. The worker sets limits of time and memory."""
 
 import math
 import re
@@ -14,50 +14,50 @@ from sympy.core.relational import Relational
 from tasks.verify.notation import has_base, readings, words
 from tasks.verify.verdicts import Outcome
 
-# Only what is in the box, read as a whole. math-verify's other patterns would find a number somewhere inside of text
-# that is no answer, and its plain expressions go through sympy's parse_expr, which evaluates Python.
+# Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
+# is no answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
 _DECIMALS, _DIGITS = 6, 15
-"""Defaults of math-verify: decimals to which floats are rounded, and digits of a difference."""
+"""Defaults of math-verify: decimals for the comparison of floats, digits for the difference of other numbers."""
 _SIGNIFICANT = 5
-"""Significant digits of the smallest number that are compared."""
+"""Fewest digits of the smallest number that are compared."""
 _MOST_ZEROS = 10_000
-"""Most zeros after the decimal point of a number that is distinguished from 0; the time grows with their square."""
+"""Most zeros behind the decimal point of a number that differs from zero. Time grows with the square of the zeros."""
 _ROUNDED, _EXACT = 0.01, 1e-12
-"""Relative difference up to which an equation in an answer holds, with rounded and with exact numbers."""
+"""Largest relative difference of the two sides of an equation in an answer: with a rounded number, with exact ones."""
 _LOG_2 = math.log10(2)
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
-"""A whole number. Two of them are compared as such, since math-verify takes milliseconds for it."""
+"""A whole number. Two whole numbers are compared without math-verify, which takes milliseconds."""
 
 
 def judge(gold: str, answer: str) -> Outcome:
-    """Compare the content of a response's box with a gold answer; ``crashed`` if math-verify raises."""
+    """Return the outcome of comparing the content of a box with a gold answer; ``crashed`` if math-verify raised."""
     if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(answer):
         return Outcome.CORRECT if int(gold) == int(answer) else Outcome.WRONG
     try:
         return _compare(gold, answer)
-    except Exception:  # Without a comparison there is no reward, rather than a silent zero.
+    except Exception:  # The comparison failed: without an outcome, the response would get a silent 0.
         return Outcome.CRASHED
 
 
 def _compare(gold: str, answer: str) -> Outcome:
     expected = _words_of(gold)
     if expected is not None:
-        if (found := words(answer)) is not None:
-            return Outcome.CORRECT if found == expected else Outcome.WRONG
+        if (answer_words := words(answer)) is not None:
+            return Outcome.CORRECT if answer_words == expected else Outcome.WRONG
         return Outcome.WRONG if _parse(answer, False) else Outcome.NO_ANSWER
     with_bases = has_base(gold) and has_base(answer)
     reference = _parse_gold(gold, with_bases)
     if not reference:
         return Outcome.GOLD_UNPARSABLE
-    given = _parse(answer, with_bases)
-    if not given:
+    parsed = _parse(answer, with_bases)
+    if not parsed:
         return Outcome.NO_ANSWER
-    if any(_is_false(one) for one in given):
+    if any(_is_false(reading) for reading in parsed):
         return Outcome.WRONG
-    reference, given = _as_sets(reference, given), _as_sets(given, reference)
-    decimals, digits = _precision([*reference, *given])
-    same = verify(reference, given, decimals, digits, timeout_seconds=None, raise_on_error=True)
+    reference, parsed = _as_sets(reference, parsed), _as_sets(parsed, reference)
+    decimals, digits = _precision([*reference, *parsed])
+    same = verify(reference, parsed, decimals, digits, timeout_seconds=None, raise_on_error=True)
     return Outcome.CORRECT if same else Outcome.WRONG
 
 
@@ -68,22 +68,22 @@ def _words_of(gold: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=64)
 def _parse_gold(gold: str, with_bases: bool) -> list[Any]:
-    # verify raises on a gold answer such as 1/0. Identity is compared, since == of matrices gives no bool.
-    return [one for one in _parse(gold, with_bases) if one is not sympy.nan and one is not sympy.zoo]
+    # verify raises on a gold answer such as 1/0. They are compared with `is`, because == of matrices gives no bool.
+    return [reading for reading in _parse(gold, with_bases) if reading is not sympy.nan and reading is not sympy.zoo]
 
 
 def _parse(text: str, with_bases: bool) -> list[Any]:
-    # Without a fallback to strings, text that is no mathematics gives an empty list. So does deeply nested text, since
-    # parse swallows RecursionError.
+    # Without a fallback to strings, text that is no mathematics gives an empty list. parse swallows RecursionError, so
+    # text that is nested too deeply gives an empty list too.
     parsed: list[Any] = []
     for reading in readings(text, with_bases):
         boxed = rf"\boxed{{{reading}}}"
         parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
-    return [_scientific(one) for one in parsed]
+    return [_scientific(expression) for expression in parsed]
 
 
 def _scientific(answer: Any) -> Any:
-    """Turn 4.5 times a power of ten into a number, because math-verify compares the product with no fraction."""
+    """Turn a product such as 4.5 * 10^3 into a number, because math-verify cannot compare it with a fraction."""
     if not isinstance(answer, sympy.Mul) or len(answer.args) != 2:
         return answer
     mantissa, power = answer.args
@@ -96,67 +96,68 @@ def _scientific(answer: Any) -> Any:
 
 
 def _is_false(answer: Any) -> bool:
-    """Return whether the answer equates two different numbers, as in 7 = 6; rounded numbers are equal."""
+    """Return True if the answer has an equation of two different numbers, as 7 = 6; rounded numbers may differ."""
     return any(
-        isinstance(one, sympy.Eq) and one.lhs.is_number and one.rhs.is_number and not _about_equal(one.lhs, one.rhs)
-        for one in _parts(answer)
+        isinstance(item, sympy.Eq) and item.lhs.is_number and item.rhs.is_number and not _about_equal(*item.args)
+        for item in _items(answer)
     )
 
 
-def _about_equal(one: Any, other: Any) -> bool:
-    a, b, difference = one.evalf(), other.evalf(), (one - other).evalf()
-    if one == other or a == b or difference == 0:
+def _about_equal(left: Any, right: Any) -> bool:
+    a, b, difference = left.evalf(), right.evalf(), (left - right).evalf()
+    if left == right or a == b or difference == 0:
         return True
     if not (a.is_finite and b.is_finite):
         return False
-    rounded = one.has(sympy.Float) or other.has(sympy.Float)
+    rounded = left.has(sympy.Float) or right.has(sympy.Float)
     return bool(abs(difference) <= (_ROUNDED if rounded else _EXACT) * max(abs(a), abs(b)))
 
 
 def _as_sets(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Convert solved inequalities, such as x < 3, to sets if the other answer is a set other than a finite one."""
+    """Turn solved inequalities, such as x < 3, into sets if the other answer is an interval or a union of intervals."""
     if not any(isinstance(other, sympy.Set) and not isinstance(other, sympy.FiniteSet) for other in others):
         return list(answers)
-    return [one if (found := _solutions(one)) is None else found for one in answers]
+    return [answer if (solutions := _solutions(answer)) is None else solutions for answer in answers]
 
 
 def _solutions(answer: Any) -> sympy.Set | None:
+    """Return the set of the solutions of an answer; None unless all of its items are solved inequalities."""
     sets: list[sympy.Set | None] = []
-    for part in _parts(answer):
-        if isinstance(part, And) and part is not answer:
-            sets.append(_solutions(part))
+    for item in _items(answer):
+        if isinstance(item, And) and item is not answer:
+            sets.append(_solutions(item))
         else:
-            sets.append(part.as_set() if _is_solved(part) else None)
-    found = [one for one in sets if one is not None]
-    if len(found) < len(sets) or not found:
+            sets.append(item.as_set() if _is_solved(item) else None)
+    if not sets or None in sets:
         return None
-    return sympy.Union(*found) if isinstance(answer, sympy.FiniteSet) else sympy.Intersection(*found)
+    return sympy.Union(*sets) if isinstance(answer, sympy.FiniteSet) else sympy.Intersection(*sets)
 
 
 def _is_solved(relation: Any) -> bool:
-    """Return whether it is a solved inequality; another one, such as x^2 < 4, may be the problem itself."""
+    """Return True for a solved inequality, such as x < 3; one such as x^2 < 4 may be the problem itself."""
     if not isinstance(relation, Relational) or isinstance(relation, sympy.Eq):
         return False
     sides = (relation.lhs, relation.rhs)
     return any(isinstance(a, sympy.Symbol) and b.is_number for a, b in (sides, sides[::-1]))
 
 
-def _parts(answer: Any) -> Sequence[Any]:
+def _items(answer: Any) -> Sequence[Any]:
+    """Return the items of a list, a set or a chain of relations; else the answer itself."""
     if isinstance(answer, And):
-        parts: Sequence[Any] = answer._unsorted_args
-        return parts
+        items: Sequence[Any] = answer._unsorted_args
+        return items
     return answer.args if isinstance(answer, sympy.FiniteSet) else (answer,)
 
 
 def _precision(answers: Sequence[Any]) -> tuple[int, int]:
-    """Return the decimals and digits of the comparison, more than the defaults for small numbers."""
-    zeros = max((zeros for one in answers for zeros in _zeros(one)), default=0)
+    """Return decimals and digits for the comparison, enough that no small number is rounded to 0."""
+    zeros = max((zeros for answer in answers for zeros in _zeros(answer)), default=0)
     needed = min(zeros, _MOST_ZEROS) + _SIGNIFICANT
     return max(_DECIMALS, needed), max(_DIGITS, needed)
 
 
 def _zeros(answer: Any) -> Iterator[int]:
-    """Yield the number of zeros after the decimal point of each number in an expression, or one fewer."""
+    """Yield the number of zeros behind the decimal point of every number in an expression, or one less."""
     if isinstance(answer, sympy.Integer) or not isinstance(answer, sympy.Basic | sympy.MatrixBase):
         return
     if isinstance(answer, sympy.MatrixBase):
@@ -171,5 +172,5 @@ def _zeros(answer: Any) -> Iterator[int]:
             _, _, exponent, bits = size._mpf_
             yield int(-(exponent + bits) * _LOG_2)
     else:
-        for part in answer.args:
-            yield from _zeros(part)
+        for operand in answer.args:
+            yield from _zeros(operand)

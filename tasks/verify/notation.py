@@ -1,7 +1,7 @@
-r"""Rewrite answers so that math-verify reads them as a person does.
+r"""Normalization of answers, so that math-verify reads them as a person does.
 
-Gold answers and answers are rewritten before they are parsed, by the rows of ``_TABLE`` in their order. Words are
-compared without math-verify.
+Gold answers and answers are rewritten before they are parsed, by the rules of ``_TABLE`` in their order. Answers in
+words are compared without math-verify.
 """
 
 # ruff: noqa: RUF001 - the characters that are rewritten look like others
@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 _BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
-"""A group, and up to two groups in each other in it."""
+"""A group in braces, which may hold two more levels of groups."""
 _ROW = r"(?<!\\)"
-r"""Before a command of one character, since ``\\`` ends a line of a matrix."""
+r"""Stands before a command of one character, because ``\\`` ends a line of a matrix, whatever follows."""
 _STYLE = r"\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])"
 _NUMBER = r"\d+(?:\.\d+)?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
 _VULGAR = (
-    "½1/2 ⅓1/3 ⅔2/3 ¼1/4 ¾3/4 ⅕1/5 ⅖2/5 ⅗3/5 ⅘4/5 ⅙1/6 ⅚5/6 ⅐1/7 ⅛1/8 ⅜3/8 ⅝5/8 ⅞7/8 ⅑1/9 ⅒1/10"  # one and what it is
+    "½1/2 ⅓1/3 ⅔2/3 ¼1/4 ¾3/4 ⅕1/5 ⅖2/5 ⅗3/5 ⅘4/5 ⅙1/6 ⅚5/6 ⅐1/7 ⅛1/8 ⅜3/8 ⅝5/8 ⅞7/8 ⅑1/9 ⅒1/10"  # character, value
 )
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎", "0123456789+-()")
 _CHARACTERS = str.maketrans(
-    {one[0]: r"\frac{{{}}}{{{}}}".format(*one[1:].split("/")) for one in _VULGAR.split()}
-    | {chr(0xFF01 + place): chr(0x21 + place) for place in range(94)}  # as wide as Chinese characters
+    {entry[0]: r"\frac{{{}}}{{{}}}".format(*entry[1:].split("/")) for entry in _VULGAR.split()}
+    | {chr(0xFF01 + index): chr(0x21 + index) for index in range(94)}  # full-width characters
     | dict.fromkeys("\u00a0\u2002\u2003\u2007\u2009\u202f\u3000\t\n", " ")
     | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-")
     | dict.fromkeys("\u200b\u2060\u2061\u2062\ufeff", "")
@@ -43,7 +43,7 @@ _BASE = re.compile(
 
 
 def _unwrap_style(found: re.Match[str]) -> str:
-    """Return the content of a style, as a group unless it is the whole answer."""
+    """Return the content of a style, as a group in braces unless the style is the whole answer."""
     content = found[found.lastindex or 0].strip()
     return content if found.span() == (0, len(found.string)) else f"{{{content}}}"
 
@@ -61,7 +61,7 @@ def _in_text(found: re.Match[str]) -> str:
 
 
 _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
-    ("delimiters of mathematics are no part of it", rf"{_ROW}\\[()\[\]]|\$", " "),
+    ("delimiters of mathematics have no meaning", rf"{_ROW}\\[()\[\]]|\$", " "),
     ("a per cent sign begins no comment", rf"{_ROW}%", r"\\%"),
     ("Markdown's bold type is no mathematics", r"^\s*\*\*(.+)\*\*\s*$", r"\1"),
     ("raised digits are an exponent", "[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),
@@ -94,11 +94,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         " ",
     ),
     ("all of these are text", r"\\(?:hbox|textsf|texttt|textsc|textup|textsl|mathsf|mathtt)(?=\s*\{)", r"\\text"),
-    ("e and i are what they are in upright type too", r"\\(?:mathrm|rm|operatorname)\s*\{\s*([ei])\s*\}", r" \1 "),
+    ("e and i in upright type are e and i", r"\\(?:mathrm|rm|operatorname)\s*\{\s*([ei])\s*\}", r" \1 "),
     ("space at the edge of a group is nothing", r"(?<=\{) +| +(?=\})", ""),
     ("an upright index is an index", r"_\{\s*\\(?:mathrm|text|rm|textrm)\s*\{\s*([^{}]*?)\s*\}\s*\}", r"_{\1}"),
     ("an index is no operator", r"_\{\s*\\(max|min|sup|inf|lim)\s*\}", r"_{\1}"),
-    ("\\! is no space at all", rf"{_ROW}\\!\s*", ""),
+    ("\\! is no space", rf"{_ROW}\\!\s*", ""),
     (
         "commands for space are space",
         rf"{_ROW}\\[,;:> ]|~(?!=)|\\(?:quad|qquad|enspace|thinspace|medspace|thickspace)(?![a-zA-Z])",
@@ -110,9 +110,13 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"(?<![\d.,^_\w}])(?<![\d^_}] )\d{1,3}(?: +\d{3})+(?! *\d)(?:\.\d+)?",
         _without_spaces,
     ),
-    ("so are decimals in groups of three", r"(?<![\w.,])\d+\.\d{3}(?: \d{3})*(?: \d{1,3})(?! *\d)", _without_spaces),
     (
-        "4.5e33 is a power of ten; so can be 2e-1, or it is 2e - 1: see readings",
+        "decimals in groups of three are one number",
+        r"(?<![\w.,])\d+\.\d{3}(?: \d{3})*(?: \d{1,3})(?! *\d)",
+        _without_spaces,
+    ),
+    (
+        "4.5e33 is a power of ten; 2e-1 can be one too, or 2e - 1: see readings",
         r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w.{^(])",
         _exponent,
     ),
@@ -146,12 +150,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])", r"\\pi "),
     ("infinity is infinite", r"(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
     (
-        "functions are functions without a backslash too",
+        "a function needs no backslash",
         rf"(?<![a-zA-Z\\{{])({_FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
         r"\\\1",
     ),
     (
-        "i is the imaginary unit where it is no index",
+        "i is the imaginary unit unless it is an index",
         r"^(?!.*(?:\\sum|\\prod|_\{?i|[jk](?![a-zA-Z]))).*$",
         lambda found: re.sub(r"(?<![a-zA-Z\\{])i(?![a-zA-Z{_])|(?<=\\frac\{)i(?=\})", " I ", found[0]),
     ),
@@ -171,26 +175,26 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
     ("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
     ("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
-    ("a group around all is no set of one", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
+    ("a group around the whole answer is no set", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
 )
-"""Rules: the reason, the pattern, and the replacement."""
-_ROWS = [(re.compile(pattern), into) for _why, pattern, into in _TABLE]
+"""Reason of a rule, its pattern, and the replacement of a match."""
+_RULES = [(re.compile(pattern), replacement) for _reason, pattern, replacement in _TABLE]
 
 _EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
 
 
 def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
-    """Return the rewritten text; two texts if it has two readings, such as 2e-1.
+    """Return the text that math-verify should read; two texts if there are two readings, as for 2e-1.
 
     Args:
         text: the content of a box.
-        with_bases: whether to keep the base of a number, as in 2516_8, which math-verify ignores.
+        with_bases: whether the base is part of a number, as in 2516_8; else math-verify ignores the base.
     """
     if _PLAIN.fullmatch(text):
         return (text,)
     text = text.translate(_CHARACTERS)
-    for pattern, into in _ROWS:
-        text = pattern.sub(into, text)
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
     text = " ".join(text.split())
     if with_bases:
         text = _BASE.sub(lambda found: f"N_{{{found['digits'].lstrip('0')}b{found['base'] or found['short']}}}", text)
@@ -200,7 +204,7 @@ def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
 
 
 def has_base(text: str) -> bool:
-    """Return whether a number in the text has a base."""
+    """Return True if a number in the text has a base."""
     return "_" in text and _BASE.search(text) is not None
 
 
@@ -215,7 +219,7 @@ _NO_WORDS = frozenset(_FUNCTIONS.split("|"))
 
 
 def is_word(text: str) -> bool:
-    """Return whether a text has words, and not only products of variables, such as xyz, abc and mgh."""
+    """Return True if letters are words; False for a product of variables, such as xyz, abc and mgh."""
     return any(
         len(run) > 2
         and any(letter in "aeiou" for letter in run)
@@ -226,9 +230,9 @@ def is_word(text: str) -> bool:
 
 
 def words(text: str) -> tuple[str, ...] | None:
-    """Return the words of an answer, one for each item of a list, sorted; None if it has other parts.
+    """Return the items of an answer in words, in alphabetical order; None if an item has other content.
 
-    A time of day with a zero, such as 12:00 and 3:05, counts as a word and not as a ratio.
+    A time of day with a zero, such as 12:00 and 3:05, counts as a word, because it is no ratio.
     """
     if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
         return None

@@ -1,4 +1,4 @@
-"""A pool of worker processes that judge responses, and are killed and replaced at a deadline."""
+"""Pool of worker processes that judge responses. A worker is killed at a deadline and replaced."""
 
 import json
 import math
@@ -28,36 +28,37 @@ from tasks.verify.worker import ALIVE, ENDED, READY, SPENT
 
 _START_SECONDS = 120.0
 _TRIES = 3
-"""Number of judges that may be ended from outside during a job before the job is blamed."""
+"""Judges that may be killed from outside during a job before the job fails."""
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-"""Exit statuses that an answer cannot cause."""
+"""Exit statuses that no answer can cause."""
 _LEAST_AHEAD, _MOST_AHEAD = 2, 64
-"""Fewest and most jobs that a worker is sent ahead. Between them it is half of its share, so that all end together."""
-_BYTES_AHEAD = 4096  # No pipe is smaller, so sending to a worker that hangs never blocks.
-_BREATH_SECONDS = 0.005
-"""Pause before outcomes are collected, since each look at the workers costs as much as judging a number."""
+"""Fewest and most jobs that a worker holds; between the two, half of its share, so that all workers end together."""
+_BYTES_AHEAD = 4096  # The buffer of a pipe is at least this long, so that sending to a worker that hangs never blocks.
+_COLLECT_SECONDS = 0.005
+"""Pause before judgements are collected: reading from the workers takes as long as judging a number."""
 _ROOT = Path(__file__).parents[2]
 
 Asked = tuple[str, str | None] | tuple[str, str | None, str]
-"""Gold answer, response, and optionally the prompt, for a function."""
+"""Gold answer, response, and, if a user's function judges, the prompt."""
 Job = tuple[str, ...]
-"""Input of a judge: gold answer and extracted answer, or the arguments of a function."""
+"""The texts that are sent to a judge: gold answer and extracted answer, or the arguments of a user's function."""
 
 
 class _Kind(NamedTuple):
-    """Properties of a kind of verifier (``verify.kind``) for the parent of the workers."""
+    """Limits and messages of the pool for a kind of verifier (``verify.kind``)."""
 
     find: Callable[[str], Extracted] | None
-    """Function that extracts the answer of a response; None if a function judges the whole response."""
+    """Function that finds the answer in a response; None if a user's function judges the whole response."""
     longest: int
     """Most characters of an answer that is judged."""
     patience: float
-    """Seconds of wall-clock time after which a silent worker is killed."""
+    """Wall-clock seconds without a message after which a worker is killed."""
     setting: str
-    """The setting to name if workers do not start."""
+    """Setting that the error names if workers do not start."""
     start_fix: str
+    """Fix if workers do not start."""
     failures_fix: str
-    """The fix if too many responses cannot be judged, up to the name of the setting that allows more."""
+    """Fix if too many responses cannot be judged; the setting that allows more of them follows in the message."""
 
 
 def _kind_of(settings: VerifySettings) -> _Kind:
@@ -66,14 +67,14 @@ def _kind_of(settings: VerifySettings) -> _Kind:
         return _Kind(
             extract_program,
             settings.code.max_program_characters,
-            # A worker writes before each run of a program, and ends that run before this time.
+            # A worker sends a message before each run of a program. It must end a run before the pool kills the worker.
             LONGEST * settings.code.seconds + 30,
             "verify.kind: code",
-            "docs/verifying.md tells what the verifier of programs needs.",
-            "A program that takes too long is wrong; it times out where the machine gave it no time, and crashes where "
-            "the machine killed it. Lower verify.workers or give the verifier more CPU against timeouts, more memory "
-            f"(verify.workers times verify.code.memory_mib, {settings.code.memory_mib}, at worst) against crashes, or "
-            "raise",
+            "docs/verifying.md says what the verifier of programs needs.",
+            "A program that takes too long is wrong; a timeout means that the machine gave it no CPU time, and a crash "
+            "that the machine killed it. To fix it: against timeouts, lower verify.workers or give the verifier more "
+            "CPU; against crashes, give it more memory (at most verify.workers times verify.code.memory_mib, "
+            f"{settings.code.memory_mib}); or raise",
         )
     if isinstance(settings, FunctionVerifySettings):
         return _Kind(
@@ -82,9 +83,9 @@ def _kind_of(settings: VerifySettings) -> _Kind:
             PATIENCE * settings.deadline_seconds,
             f"verify.function: {settings.function}",
             f"Fix the function or its module, or raise verify.memory_mib ({memory_mib}) if it needs more.",
-            f"The log has the first traceback of {settings.function}. Fix the function, raise verify.deadline_seconds "
-            f"({settings.deadline_seconds:g}) against timeouts, verify.memory_mib ({memory_mib}) where it needs more, "
-            "or",
+            f"The log has the first traceback of {settings.function}. To fix it: correct the function, raise "
+            f"verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, raise verify.memory_mib "
+            f"({memory_mib}) if it needs more, or raise",
         )
     if not isinstance(settings, MathVerifySettings):
         raise TypeError(f"no verifier for {type(settings).__name__}")
@@ -93,42 +94,46 @@ def _kind_of(settings: VerifySettings) -> _Kind:
         settings.max_answer_characters,
         PATIENCE * settings.deadline_seconds,
         f"verify.memory_mib: {memory_mib}",
-        f"Raise verify.memory_mib (its default is {VerifySettings().memory_mib}). If that does not help, see whether "
+        f"Raise verify.memory_mib (its default is {VerifySettings().memory_mib}). If that does not help, check that "
         "`python -c 'import math_verify'` works.",
-        f"Raise verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, verify.memory_mib "
-        f"({memory_mib}) against crashes, or",
+        f"To fix it: raise verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, raise "
+        f"verify.memory_mib ({memory_mib}) against crashes, or raise",
     )
 
 
 def _check(settings: VerifySettings) -> str | None:
-    """Check that this machine can judge by these settings; return the folder of a user's unchanged module."""
-    if isinstance(settings, CodeVerifySettings) and (lacks := missing(settings.code.require_landlock)):
+    """Check that this machine can run the verifier; return the folder of a user's module, or None without a function.
+
+    Raises:
+        SettingsError: programs cannot be confined here, or the function is missing or its source has changed.
+    """
+    if isinstance(settings, CodeVerifySettings) and (reason := missing(settings.code.require_landlock)):
         raise SettingsError(
-            f"verify.kind: code; programs cannot be confined on this machine ({sys.platform}): {lacks}."
+            f"verify.kind: code; programs cannot be confined on this machine ({sys.platform}): {reason}."
         )
     if not isinstance(settings, FunctionVerifySettings):
         return None
     try:
-        found = find_function(settings.function)
+        function = find_function(settings.function)
     except ValueError as error:
         raise SettingsError(f"verify.function: got {settings.function!r}; {error}.") from None
-    if found.digest != settings.source_digest:
+    if function.digest != settings.source_digest:
         raise SettingsError(
-            f"verify.function: {settings.function}; its source in {found.root} is not the one that the run began with "
-            f"(digest {found.digest[:12]}, not {settings.source_digest[:12]}). Start the run again to judge everything "
-            "by the source that is here; on a cluster, all images of a run must hold the same file."
+            f"verify.function: {settings.function}; its source in {function.root} changed since the run began (digest "
+            f"{function.digest[:12]}, not {settings.source_digest[:12]}). To fix it: start the run again, which judges "
+            "all responses by the new source; on a cluster, all images of a run must hold the same file."
         )
-    return str(found.root)
+    return str(function.root)
 
 
 class Verifier:
-    """A pool of ``workers`` worker processes, as a context manager. They start at the first answer to judge.
+    """A pool of ``verify.workers`` worker processes, as a context manager. They start with the first jobs.
 
-    A hostile answer ends its worker at most. The answers after it are sent again, and so is an answer whose worker was
-    killed from outside, so that an outcome depends on the answer alone.
+    The outcome of an answer does not depend on other answers: if a hostile answer ends its judge, the answers sent
+    after it go to another judge. An answer whose judge was killed from outside is judged again too.
 
     Raises:
-        SettingsError: this machine cannot judge by ``verify.kind``.
+        SettingsError: this machine cannot run the verifier of ``verify.kind``.
     """
 
     def __init__(self, settings: VerifySettings) -> None:
@@ -147,7 +152,7 @@ class Verifier:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers' judges."""
+        """Process ids of the judges."""
         return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
@@ -156,10 +161,14 @@ class Verifier:
             self._workers.pop().close()
 
     def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
-        """Judge responses [R]; return verdicts [R]. Equal pairs of gold and extracted answer are judged once.
+        """Return the verdicts [R] of responses [R]. Equal jobs are judged once.
 
-        A response of None is ``missing``; a response without an answer is ``no_answer`` whatever its gold answer. Only
-        the answers of responses are kept in memory, unless a function judges.
+        A response of None is ``missing``; a response without an answer is ``no_answer``, whatever its gold answer.
+        Only the answers of responses stay in memory, unless a user's function judges.
+
+        Args:
+            pairs: gold answers and responses [R], with prompts for a user's function.
+            title: title of the progress bar.
 
         Raises:
             SettingsError: a worker cannot start.
@@ -167,8 +176,8 @@ class Verifier:
         extracted_R: list[Extracted] = []
         jobs_R: list[Job | Outcome] = []
         for gold, response, *prompt in pairs:
-            found, job = self._read(gold, response, *prompt)
-            extracted_R.append(found)
+            extracted, job = self._job(gold, response, *prompt)
+            extracted_R.append(extracted)
             jobs_R.append(job)
         times = Counter(job for job in jobs_R if not isinstance(job, Outcome))
         with bar(title, len(jobs_R)) as progress:
@@ -176,23 +185,23 @@ class Verifier:
             try:
                 judgements = self._judge(times, progress)
             except BaseException:
-                self.close()  # Busy workers would answer the next call with outcomes of this one.
+                self.close()  # Busy workers would send the judgements of this call to the next one.
                 raise
         return [
-            Verdict.of(Judgement(job) if isinstance(job, Outcome) else judgements[job], found)
-            for job, found in zip(jobs_R, extracted_R, strict=True)
+            Verdict.of(Judgement(job) if isinstance(job, Outcome) else judgements[job], extracted)
+            for job, extracted in zip(jobs_R, extracted_R, strict=True)
         ]
 
-    def _read(self, gold: str, response: str | None, prompt: str = "") -> tuple[Extracted, Job | Outcome]:
-        """Return the extracted answer, and a job for a judge, or an outcome that needs no judge."""
+    def _job(self, gold: str, response: str | None, prompt: str = "") -> tuple[Extracted, Job | Outcome]:
+        """Return the extracted answer, and the job for a judge, or the outcome if no judge is needed."""
         if response is None:
             return Extracted(), Outcome.MISSING
         if self._kind.find is None:
             return Extracted(), (prompt, response, gold)
-        found = self._kind.find(response)
-        if found.answer is None or len(found.answer) > self._kind.longest:
-            return found, Outcome.NO_ANSWER
-        return found, (gold, found.answer)
+        extracted = self._kind.find(response)
+        if extracted.answer is None or len(extracted.answer) > self._kind.longest:
+            return extracted, Outcome.NO_ANSWER
+        return extracted, (gold, extracted.answer)
 
     def _judge(self, times: Counter[Job], progress: Bar) -> dict[Job, Judgement]:
         judgements: dict[Job, Judgement] = {}
@@ -200,16 +209,16 @@ class Verifier:
         self._waiting.clear()
         self._waiting.extend(times)
         self._ends.clear()
-        self._collect()  # Removes workers that died since the last call.
+        self._collect()  # Remove workers that died since the last call.
         while len(judgements) < len(times):
             while len(self._workers) < min(self._settings.workers, len(times) - len(judgements)):
                 self._workers.append(_Worker(self._settings, self._waiting, self._ends))
             share = len(self._waiting) // (2 * len(self._workers))
             for worker in self._workers:
                 worker.fill(min(max(_LEAST_AHEAD, share), _MOST_AHEAD))
-            due = min(worker.due for worker in self._workers)
-            wait([worker.fileno() for worker in self._workers], timeout=max(0.0, due - time.monotonic()))
-            time.sleep(_BREATH_SECONDS)
+            deadline = min(worker.deadline for worker in self._workers)
+            wait([worker.fileno() for worker in self._workers], timeout=max(0.0, deadline - time.monotonic()))
+            time.sleep(_COLLECT_SECONDS)
             for job, judgement in self._collect():
                 judgements[job] = judgement
                 failures += times[job] * (judgement.outcome in FAILURES)
@@ -220,19 +229,19 @@ class Verifier:
         return judgements
 
     def _collect(self) -> list[tuple[Job, Judgement]]:
-        """Return new judgements of all workers, and remove workers that have ended."""
-        found = [one for worker in self._workers for one in worker.collect()]
+        """Return new judgements of all workers, and remove workers that ended."""
+        judgements = [judgement for worker in self._workers for judgement in worker.collect()]
         self._workers = [worker for worker in self._workers if not worker.closed]
-        return found
+        return judgements
 
 
 class _Worker:
-    """A worker process and the jobs that were sent to it, which its forked judge works on in order.
+    """A worker process, and the jobs that were sent to it. Its judge does them in order.
 
     Args:
         settings: settings of the verifier.
-        waiting: jobs to send, in order. Jobs that an ended judge has not answered return to the front.
-        ends: number of judges that ended during each job.
+        waiting: queue of jobs; jobs that a judge did not do before it ended return to the front.
+        ends: count, by job, of the judges that ended during the job.
     """
 
     def __init__(self, settings: VerifySettings, waiting: deque[Job], ends: Counter[Job]) -> None:
@@ -244,7 +253,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            process_group=0,  # One signal ends the worker with its children.
+            process_group=0,  # One signal ends it with all that it forked.
             env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},  # sympy's order of terms follows hashes
         )
         assert self._process.stdin
@@ -255,20 +264,20 @@ class _Worker:
         self._judge: int | None = None
         self._partial = b""
         self.closed = False
-        self.due = time.monotonic() + _START_SECONDS
-        """Monotonic time by which the worker must write something; infinity while it has no job."""
+        self.deadline = time.monotonic() + _START_SECONDS
+        """Time of the monotonic clock by which the next message must come; infinity while the worker has no jobs."""
 
     @property
     def pid(self) -> int:
-        """Process id of the judge, or of the worker if it has none yet."""
+        """Process id of the judge, or of the worker before it has a judge."""
         return self._judge or self._process.pid
 
     def fileno(self) -> int:
-        """Return the file descriptor that becomes readable when ``collect`` has work."""
+        """Return the file descriptor that is readable when a message has come."""
         return self._stdout.fileno()
 
     def fill(self, most: int) -> None:
-        """Send jobs until the worker has ``most`` of them, or enough bytes."""
+        """Send jobs until the worker has ``most`` of them, or jobs of ``_BYTES_AHEAD`` bytes."""
         if self._judge is None:
             return
         idle, lines = not self._sent, []
@@ -283,27 +292,27 @@ class _Worker:
         if lines:
             self._write(b"".join(lines))
             if idle:
-                self.due = time.monotonic() + self._kind.patience
+                self.deadline = time.monotonic() + self._kind.patience
 
     def collect(self) -> list[tuple[Job, Judgement]]:
-        """Return the judgements since the last call, and close a worker that is overdue or dead.
+        """Return the judgements that came since the last call. Close the worker if it died or passed its deadline.
 
         Raises:
-            SettingsError: the worker ended, or was overdue, before it had a judge.
+            SettingsError: the worker died or passed its deadline before it had a judge.
         """
         try:
             chunk = os.read(self.fileno(), 65536)
         except BlockingIOError:
-            if time.monotonic() < self.due:
+            if time.monotonic() < self.deadline:
                 return []
-            self._check_started(f"said nothing for {_START_SECONDS:.0f} s")
+            self._check_started(f"sent nothing for {_START_SECONDS:.0f} s")
             self.close()
-            return self._take_back(Outcome.TIMEOUT, _TRIES)  # The machine may have given it no time.
+            return self._requeue(Outcome.TIMEOUT, _TRIES)  # The machine may have given the worker no CPU time.
         if not chunk:
             self._check_started("")
-            return self._ended(self.close())
+            return self._end_judge(self.close())
         *lines, self._partial = (self._partial + chunk).split(b"\n")
-        found: list[tuple[Job, Judgement]] = []
+        judgements: list[tuple[Job, Judgement]] = []
         for line in lines:
             word, *rest = json.loads(line)
             if word == READY:
@@ -311,18 +320,18 @@ class _Worker:
                 self._write(f"{number}\n".encode())
             elif word == ENDED:
                 self._check_started(f"ended with {rest[0]}")
-                found += self._ended(rest[0])
+                judgements += self._end_judge(rest[0])
             elif word != ALIVE:
-                found.append((self._sent.popleft()[0], Judgement(Outcome(word), *rest)))
+                judgements.append((self._sent.popleft()[0], Judgement(Outcome(word), *rest)))
         seconds = _START_SECONDS if self._judge is None else self._kind.patience if self._sent else math.inf
-        self.due = time.monotonic() + seconds
-        return found
+        self.deadline = time.monotonic() + seconds
+        return judgements
 
     def close(self) -> int:
-        """Kill the worker with its children, wait for it, and return its exit status."""
+        """Kill the worker and the processes that it forked, wait for its end, and return its exit status."""
         if not self.closed:
             self.closed = True
-            with suppress(ProcessLookupError, PermissionError):  # Nothing of it is left; macOS raises the second.
+            with suppress(ProcessLookupError, PermissionError):  # The group has ended; macOS raises PermissionError.
                 os.killpg(self._process.pid, signal.SIGKILL)
         status = self._process.wait()
         with suppress(BrokenPipeError):
@@ -332,44 +341,49 @@ class _Worker:
         return status
 
     def _write(self, lines: bytes) -> None:
-        with suppress(BrokenPipeError):  # The worker has died; ``collect`` finds out.
+        with suppress(BrokenPipeError):  # The worker has died; collect handles that.
             self._stdin.write(lines)
             self._stdin.flush()
 
-    def _ended(self, status: int) -> list[tuple[Job, Judgement]]:
+    def _end_judge(self, status: int) -> list[tuple[Job, Judgement]]:
         if status == SPENT:
-            return self._take_back()
-        blame = Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED
-        return self._take_back(blame, _TRIES if status in _FROM_OUTSIDE else 1)
+            return self._requeue()
+        outcome = Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED
+        return self._requeue(outcome, _TRIES if status in _FROM_OUTSIDE else 1)
 
-    def _take_back(self, blame: Outcome | None = None, tries: int = 1) -> list[tuple[Job, Judgement]]:
-        """Return unanswered jobs to the queue, but blame the first one if judges ended during it ``tries`` times."""
+    def _requeue(self, outcome: Outcome | None = None, tries: int = 1) -> list[tuple[Job, Judgement]]:
+        """Return the jobs of a judge that ended to the queue.
+
+        With ``outcome``, the first of these jobs, during which the judge ended, gets this outcome instead, if judges
+        ended during it ``tries`` times.
+        """
         self._judge = None
-        left = [job for job, _ in self._sent]
+        jobs = [job for job, _ in self._sent]
         self._sent.clear()
-        blamed: list[tuple[Job, Judgement]] = []
-        if left and blame:
-            self._ends[left[0]] += 1
-            if self._ends[left[0]] >= tries:
-                blamed = [(left.pop(0), Judgement(blame))]
-        self._waiting.extendleft(reversed(left))
-        return blamed
+        failed: list[tuple[Job, Judgement]] = []
+        if jobs and outcome:
+            self._ends[jobs[0]] += 1
+            if self._ends[jobs[0]] >= tries:
+                failed = [(jobs.pop(0), Judgement(outcome))]
+        self._waiting.extendleft(reversed(jobs))
+        return failed
 
-    def _check_started(self, how: str) -> None:
+    def _check_started(self, failure: str) -> None:
+        """Raise SettingsError if the worker failed before it had a judge; an empty ``failure`` means that it ended."""
         if self._judge is not None:
             return
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines()]
-        last_words = next((line for line in reversed(lines) if line), "nothing on standard error")
-        how = how or f"ended with {self._process.wait()}"
+        last_line = next((line for line in reversed(lines) if line), "nothing on standard error")
+        failure = failure or f"ended with {self._process.wait()}"
         self.close()
         raise SettingsError(
-            f"{self._kind.setting}; a verifier worker {how} while it started ({last_words}). {self._kind.start_fix}"
+            f"{self._kind.setting}; a verifier worker {failure} while it started ({last_line}). {self._kind.start_fix}"
         )
 
 
 def shared_verifier(settings: VerifySettings) -> Verifier:
-    """Return a verifier whose workers stay for the next step in this process, since they take a second to start."""
+    """Return a verifier whose workers stay for the next step of this process, because they take a second to start."""
     return load_resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
 
 
@@ -377,9 +391,9 @@ def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettin
     """Raise GateError if more than ``max_failure_share`` of the responses could not be judged.
 
     Args:
-        judged: verdicts with their prompt_ids; successes may be left out.
+        judged: verdicts with prompt_id; verdicts that are no failures may be omitted.
         settings: settings of the verifier.
-        responses: number of all responses.
+        responses: the number of all responses.
     """
     failed = [(verdict, name) for verdict, name in judged if verdict.outcome in FAILURES]
     if len(failed) <= settings.max_failure_share * responses:
@@ -391,10 +405,10 @@ def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettin
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
         f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
         f"{settings.max_failure_share:g}. For example prompt_id {name!r} ({example.outcome}){shown}. "
-        f"{_kind_of(settings).failures_fix} verify.max_failure_share if so many may be left out."
+        f"{_kind_of(settings).failures_fix} verify.max_failure_share if so many responses may be left out."
     )
 
 
 def shorten(text: str, longest: int) -> str:
-    """Return a text for messages, truncated to ``longest`` characters."""
+    """Return a text, cut to ``longest`` characters."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

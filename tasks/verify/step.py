@@ -20,28 +20,33 @@ from tasks.verify.pool import Asked, Verifier, check_failures, shared_verifier
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 
 Row = Mapping[str, Any]
-_READ = ["prompt_id", "sample_index", "answer", "response", "finish_reason", "prompt"]
-_JUDGED_AT_ONCE = 2**15
-"""Responses of a shard that are judged and saved together; at the end workers wait for the slowest one."""
+_COLUMNS = ["prompt_id", "sample_index", "answer", "response", "finish_reason", "prompt"]
+_PORTION = 2**15
+"""Responses of a shard that are judged and saved together. At the end of a portion, workers wait for the slowest."""
 
 
 @save_on_sigterm
 def verify_rollouts(
     store: Store, settings: VerifySettings, rollouts: Sequence[ArtifactRef], stage: int, seed: int
 ) -> ArtifactRef:
-    """Judge every response of a stage, which counts from 0; ``seed`` is for the manifest alone.
+    """Write the verdicts of all responses of a stage: one row per response, in the order of the rollouts.
 
-    The verdicts artifact has a row for each response in the order of the rollouts, shard after shard.
+    Args:
+        store: the store of the rollouts and of the verdicts.
+        settings: settings of the verifier.
+        rollouts: the rollouts of the stage, one artifact per shard.
+        stage: the number of the stage, from 0.
+        seed: the seed of the run, for the manifest.
 
     Raises:
         GateError: too large a share of the responses could not be judged.
-        Interrupted: SIGTERM came; the parts that are done are saved.
+        Interrupted: SIGTERM came; the finished portions are saved.
     """
     with store.write("verdicts", settings=settings, parents={"rollouts": rollouts}, seed=seed) as draft:
         with draft.phase("load"):
             paths = [folder / ROLLOUTS_FILE for folder in store.paths(rollouts)]
             sizes = [pq.read_metadata(path).num_rows for path in paths]
-        count = sum(len(range(0, size, _JUDGED_AT_ONCE)) for size in sizes)
+        count = sum(len(range(0, size, _PORTION)) for size in sizes)
         tally = Tally()
         verifier = shared_verifier(settings)
         with draft.phase("verify"), table_writer(draft.path / VERDICTS_FILE, VERDICTS) as add:
@@ -49,7 +54,7 @@ def verify_rollouts(
                 title = f"stage {stage + 1} verify" + (f" {number + 1}/{count}" if count > 1 else "")
                 table = store.progress.table("judged", number, partial(_judge, rows, verifier, title))
                 tally.add_verdicts(table)
-                # The share is of all responses of the stage, so that too many failures stop it early.
+                # The share is of all responses of the stage, so that a stage fails as early as it is certain to.
                 check_failures(tally.failed, settings, sum(sizes))
                 add(table)
         draft.facts.update(tally.facts())
@@ -57,39 +62,39 @@ def verify_rollouts(
 
 
 def _portions(paths: Sequence[Path], sizes: Sequence[int], tally: "Tally") -> Iterator[Iterator[Row]]:
-    """Yield iterators over the responses that are judged together, whose rows are read lazily."""
+    """Yield portions of responses, each as an iterator that reads its rows lazily."""
     for path, size in zip(paths, sizes, strict=True):
         rows = _rows(path, tally)
-        for _ in range(0, size, _JUDGED_AT_ONCE):
-            portion = islice(rows, _JUDGED_AT_ONCE)
+        for _ in range(0, size, _PORTION):
+            portion = islice(rows, _PORTION)
             yield portion
-            deque(portion, maxlen=0)  # Read rows whose verdicts were saved before.
+            deque(portion, maxlen=0)  # Skip the rows of a portion whose verdicts were saved before.
 
 
 def _rows(path: Path, tally: "Tally") -> Iterator[Row]:
-    for table in stream_table(path, [*_READ, "response_token_ids"]):
+    for table in stream_table(path, [*_COLUMNS, "response_token_ids"]):
         tally.add_rollouts(table)
-        yield from table.select(_READ).to_pylist()
+        yield from table.select(_COLUMNS).to_pylist()
 
 
 def _judge(rows: Iterable[Row], verifier: Verifier, title: str) -> pa.Table:
-    names: list[Row] = []
+    keys: list[Row] = []
 
-    def asked() -> Iterator[Asked]:
+    def pairs() -> Iterator[Asked]:
         for row in rows:
-            names.append({"prompt_id": row["prompt_id"], "sample_index": row["sample_index"]})
+            keys.append({"prompt_id": row["prompt_id"], "sample_index": row["sample_index"]})
             yield pair(row)
 
-    return verdict_table(names, verifier.verify(asked(), title))
+    return verdict_table(keys, verifier.verify(pairs(), title))
 
 
 def pair(row: Row) -> Asked:
-    """Return the verifier's input for a row of the rollouts or samples table."""
+    """Return gold answer, response (None if missing) and prompt of a row of the rollouts or samples table."""
     return row["answer"], None if row["finish_reason"] == "missing" else row["response"], row["prompt"]
 
 
 def verdict_table(rollouts: Sequence[Row], verdicts: Sequence[Verdict]) -> pa.Table:
-    """Return the verdicts table of rows of the rollouts table."""
+    """Return the verdicts table for rows of the rollouts table."""
     rows = [
         {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], **vars(verdict)}
         for row, verdict in zip(rollouts, verdicts, strict=True)
@@ -98,17 +103,17 @@ def verdict_table(rollouts: Sequence[Row], verdicts: Sequence[Verdict]) -> pa.Ta
 
 
 class Tally:
-    """Sums over the responses of a stage, which are added in parts."""
+    """Sums over the responses of a stage, which are added portion by portion."""
 
     def __init__(self) -> None:
         self.failed: list[tuple[Verdict, str]] = []
-        """Verdicts of responses that could not be judged, with their prompt_ids."""
+        """Verdicts of responses that could not be judged, each with the prompt_id."""
         self._outcomes: Counter[Outcome] = Counter()
         self._reward = 0.0
         self._scored = self._working = self._tokens = self._truncated = 0
 
     def add_rollouts(self, rollouts: pa.Table) -> None:
-        """Add rows of the rollouts table: their tokens and finish reasons."""
+        """Add rows of the rollouts table with the columns response_token_ids and finish_reason."""
         self._tokens += pc.sum(pc.list_value_length(rollouts["response_token_ids"])).as_py() or 0
         self._truncated += pc.sum(pc.equal(rollouts["finish_reason"], "length")).as_py() or 0
 
@@ -124,7 +129,10 @@ class Tally:
             self._working += row["shows_working"]
 
     def facts(self) -> dict[str, Any]:
-        """Return counts by outcome, the mean reward of scored responses, and other means; a mean of none is None."""
+        """Return counts per outcome, the mean reward of scored responses, and means over all responses.
+
+        A mean over no responses is None.
+        """
         responses = self._outcomes.total()
         return {
             "responses": responses,
@@ -136,5 +144,5 @@ class Tally:
         }
 
 
-def _mean(total: float, number: int) -> float | None:
-    return total / number if number else None
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None

@@ -1,4 +1,4 @@
-"""Outcomes and verdicts, and extraction of the answer: the last closed box or the last block of Python."""
+"""Outcomes and verdicts, and the answer in a response: its last closed box, or its last block of Python code."""
 
 import re
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ _PYTHON = ("python", "python3", "py")
 
 
 class Outcome(StrEnum):
-    """Result of judging a response."""
+    """The way in which the check of a response ended."""
 
     CORRECT = "correct"
     WRONG = "wrong"
     NO_ANSWER = "no_answer"
-    """The response has no closed box or block, its content is too long, or that of a box is no mathematics. Or a
-    function returned None."""
+    """The response has no closed box or block, its content is too long, or the content of a box is no mathematics; or
+    a user's function returned None."""
     GOLD_UNPARSABLE = "gold_unparsable"
     """The gold answer cannot be read. It is read only if the response has an answer."""
     TIMEOUT = "timeout"
     CRASHED = "crashed"
     """The worker died or reached its memory limit, math-verify or the user's function raised, or the function returned
-    no reward. A program that crashes is wrong."""
+    an invalid reward. A program that crashes is ``wrong``, not ``crashed``."""
     MISSING = "missing"
-    """The response could not be generated."""
+    """There is no response: it could not be generated."""
 
 
 FAILURES = (Outcome.TIMEOUT, Outcome.CRASHED)
@@ -34,45 +34,45 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.NO_ANSWER: 0.0}
 
 
 class Extracted(NamedTuple):
-    """The content of the last closed box or block of a response, and whether text stands before it."""
+    """The content of the last closed box or block of a response, and whether there is text before it."""
 
     answer: str | None = None
     shows_working: bool = False
 
 
 class Judgement(NamedTuple):
-    """A judge's result for a response."""
+    """The outcome of a response, as a judge returns it."""
 
     outcome: Outcome
     reward: float | None = None
-    """The number that a function returned; None if the outcome determines the reward."""
+    """The number that a user's function returned; None where the reward follows from the outcome."""
     error: str | None = None
     """The traceback of a function that raised."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome and reward of a response, with the extracted answer."""
+    """The outcome and reward of a response, and the answer that was extracted from it."""
 
     outcome: Outcome
     reward: float | None
-    """The number that a function returned; else 1 if correct, 0 if wrong or without an answer, and None if the response
-    could not be judged."""
+    """The number that a user's function returned; else 1 if correct, 0 if wrong or without an answer. None where the
+    verifier could not judge."""
     extracted: str | None
     shows_working: bool
 
     @classmethod
     def of(cls, judgement: Judgement, extracted: Extracted) -> "Verdict":
-        """Make the verdict of a judgement."""
+        """Return the verdict for a judgement."""
         outcome, reward, _ = judgement
         return cls(outcome, _REWARDS.get(outcome) if reward is None else reward, *extracted)
 
 
 def extract(response: str) -> Extracted:
-    r"""Find the content of the ``\boxed{...}`` that closes last; of nested boxes it is the outer one.
+    r"""Find the content of the ``\boxed{...}`` that closes last; of nested boxes, that is the outer one.
 
-    It takes time linear in the length of the response and raises nothing, whatever the text. A box that never closes,
-    as in a truncated response, does not count; boxes inside and before it do.
+    The time is linear in the length of the response, and no text raises an error. A box that never closes, as in a
+    truncated response, is ignored; boxes inside and before it count.
     """
     opened: list[tuple[int, int] | None] = []  # start of the box and of its content; None for a plain brace
     found = None
@@ -89,10 +89,10 @@ def extract(response: str) -> Extracted:
 
 
 def extract_program(response: str) -> Extracted:
-    """Find the last closed block of Python, between a line ```` ```python ```` and the next line of a fence.
+    """Find the last closed block of Python code, between a line ```` ```python ```` and the next line of a fence.
 
-    A block in another language or without one does not count, nor does a block that never closes, as in a truncated
-    response. It takes time linear in the length of the response.
+    A block that names another language, or no language, is no answer. A block that never closes, as in a truncated
+    response, is no answer either. The time is linear in the length of the response.
     """
     found = opened = None
     for fence in _FENCE.finditer(response):

@@ -1,8 +1,8 @@
-"""The program of a worker: it reads jobs as lines of JSON, such as ``[gold, answer]``, and writes a judgement for each.
+"""Program of a worker: it reads jobs as lines of JSON, such as ``[gold, answer]``, and writes a judgement for each.
 
-The process loads the packages and forks a judge, which answers. When the judge ends, the worker writes its exit status
-and forks the next one, without loading anything again. A judge writes ``ready`` with its number and process id, and
-skips all lines until one with its number, since they were meant for the judge before.
+The worker loads the libraries and forks a judge, which does the jobs. When a judge ends, the worker reports its exit
+status and forks the next one, without loading the libraries again. A new judge writes ``ready`` with its number and its
+process id. It skips all lines before the one with its number, because they were sent to the judge before it.
 """
 
 import gc
@@ -26,10 +26,10 @@ from tasks.verify.code.confine import die_with
 from tasks.verify.verdicts import Judgement, Outcome
 
 READY, ENDED, ALIVE = "ready", "ended", "alive"
-"""Messages of a worker besides judgements: a judge can take jobs; a judge has ended, with its exit status; the judge
-has begun another run of a program."""
+"""Messages of a worker besides judgements: a judge is ready for jobs; a judge has ended, with an exit status as that of
+subprocess; a judge starts the next run of a program."""
 SPENT = 3
-"""Exit status of a judge that should be replaced, because it used much memory or an answer made it raise."""
+"""Exit status of a judge that must be replaced, because it used much memory or its job crashed."""
 _FORMS = (
     (r"\frac{1}{2}", "0.5", r"\frac{1}{3}"),
     (r"2\sqrt{2}", r"\sqrt{8}", r"2\sqrt{3}"),
@@ -37,32 +37,32 @@ _FORMS = (
     ("(1, 2]", "(1, 2]", "(1, 3]"),
     ("x^2+2x+1", "(x+1)^2", "x^2+3x+1"),
 )
-"""Gold answers, each with a right and a wrong answer, that a worker judges at its start, so that the parser has learned
-their forms before judges are forked."""
+"""Gold answers, each with a right and a wrong answer, that a worker judges before it forks judges, so that the caches
+of the parser are filled for all of them."""
 _LONGEST_ERROR = 2000
-"""Last characters of a traceback that are sent; with their escapes they fit into one write to a pipe."""
+"""Most characters of a traceback in a judgement, from its end; with escapes they fit into one write to a pipe."""
 
 Judge = Callable[..., tuple[Judgement, bool]]
-"""Function from a job to the judgement, and whether the judge must be replaced."""
+"""A function from a job's texts to the judgement, and whether the judge must be replaced."""
 Score = Callable[[str, str, str], Any]
 
 
 def main(parent: int, settings: Mapping[str, Any]) -> None:
-    """Serve until standard input ends."""
-    for asked in (signal.SIGINT, signal.SIGTERM):  # Signals for the parent, which ends its workers.
-        signal.signal(asked, signal.SIG_IGN)
-    die_with(parent)  # Also during an answer; between answers standard input ends.
+    """Fork one judge after another until standard input ends."""
+    for stop_signal in (signal.SIGINT, signal.SIGTERM):  # They are for the parent, which then ends its workers.
+        signal.signal(stop_signal, signal.SIG_IGN)
+    die_with(parent)  # In the middle of a job, the end of standard input would not be noticed.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)  # math-verify warns that its own timeouts are off.
     replies = os.dup(1)
     make = {"math": _mathematics, "code": _programs, "function": _function}[settings["kind"]](settings, replies)
     gc.collect()
-    gc.freeze()  # Garbage collection in a judge would copy all memory that it shares with this process.
-    own = os.getpid()
+    gc.freeze()  # A garbage collection in a judge would write to, and so copy, the memory that judges share.
+    pid = os.getpid()
     for number in count(1):
         judge = os.fork()
         if not judge:
-            _serve(own, number, make, settings.get("deadline_seconds", 0), replies)
+            _serve(pid, number, make, settings.get("deadline_seconds", 0), replies)
         status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
         if status == 0:
             return
@@ -70,19 +70,22 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
 
 
 def _serve(parent: int, number: int, make: Callable[[], Judge], deadline_seconds: float, replies: int) -> NoReturn:
-    """Answer jobs as a judge. SIGPROF ends the process when a job takes too much CPU time, also outside of Python."""
+    """Run as a judge: read jobs and write judgements.
+
+    SIGPROF ends the process when a job takes more CPU time than ``deadline_seconds``, even inside of C code.
+    """
     status = 0
     try:
         die_with(parent)
         judge = make()
-        with Path(os.devnull).open("w") as nowhere:  # Output of libraries must not mix with the replies.
-            os.dup2(nowhere.fileno(), 1)
-            os.dup2(nowhere.fileno(), 2)
+        with Path(os.devnull).open("w") as devnull:  # Output of libraries must not mix with the replies.
+            os.dup2(devnull.fileno(), 1)
+            os.dup2(devnull.fileno(), 2)
         _reply(replies, READY, number, os.getpid())
-        mine = f"{number}\n".encode()
+        start = f"{number}\n".encode()
         lines = iter(sys.stdin.buffer)
         for line in lines:
-            if line == mine:
+            if line == start:
                 break
         for line in lines:
             job = json.loads(line)
@@ -108,21 +111,23 @@ def _reply(replies: int, *words: Any) -> None:
 def _mathematics(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]:
     _limit_memory(settings["memory_mib"])
 
-    from tasks.verify.judge import judge  # Under the limit, so that a limit that is too low shows here.
+    from tasks.verify.judge import judge  # Imported under the limit, so that a limit that is too low fails here.
 
     for gold, *answers in _FORMS:
-        found = [judge(gold, answer) for answer in answers]
-        if found != [Outcome.CORRECT, Outcome.WRONG]:
-            raise RuntimeError(f"math-verify finds {answers} {found} where {gold} is right; allowed: correct, wrong")
+        outcomes = [str(judge(gold, answer)) for answer in answers]
+        if outcomes != [Outcome.CORRECT, Outcome.WRONG]:
+            raise RuntimeError(
+                f"math-verify judged {answers} as {outcomes} for the gold answer {gold}; allowed: correct, wrong"
+            )
 
-    def judged(gold: str, answer: str) -> tuple[Judgement, bool]:
+    def judge_answer(gold: str, answer: str) -> tuple[Judgement, bool]:
         outcome = judge(gold, answer)
         spent = _peak_mib() > settings["memory_mib"] / 2
-        # math-verify swallows MemoryError, and then finds the two different. Near the limit this may have happened. A
-        # single allocation beyond the limit leaves no trace, and its answer is wrong.
+        # math-verify swallows MemoryError and then finds the answers different, so that "wrong" is not certain when the
+        # peak is near the limit. One huge allocation that fails does not raise the peak, and its answer is wrong.
         return Judgement(Outcome.CRASHED if spent and outcome is not Outcome.CORRECT else outcome), spent
 
-    return lambda: judged
+    return lambda: judge_answer
 
 
 def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
@@ -130,35 +135,39 @@ def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
 
     def make() -> Judge:
         judge = ProgramJudge(settings["code"], before_each=lambda: _reply(replies, ALIVE))
-        _limit_memory(settings["memory_mib"])  # Of the judge alone; programs have their own limits.
+        _limit_memory(settings["memory_mib"])  # This process only: programs have limits of their own.
 
-        def judged(gold: str, answer: str) -> tuple[Judgement, bool]:
+        def judge_program(gold: str, answer: str) -> tuple[Judgement, bool]:
             try:
                 return Judgement(judge(gold, answer)), False
             except DisturbedError:
-                os.kill(os.getpid(), signal.SIGKILL)  # As if killed from outside, so that another judge gets the job.
+                os.kill(os.getpid(), signal.SIGKILL)  # The pool gives the job of a killed judge to another judge.
                 raise
 
-        return judged
+        return judge_program
 
     return make
 
 
 def _function(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]:
     _limit_memory(settings["memory_mib"])
-    score = _load(settings["function"])  # Under the limit, so that a module that is too large shows here.
-    # A judge that has used half of the memory after loading is replaced, so that responses do not affect later ones.
+    score = _load(settings["function"])  # Loaded under the limit, so that a module that is too large fails here.
+    # A judge is replaced after it used half of the free memory, so that earlier responses leave enough for later ones.
     spent_mib = (_peak_mib() + settings["memory_mib"]) / 2
 
-    def judged(prompt: str, response: str, answer: str) -> tuple[Judgement, bool]:
+    def judge_response(prompt: str, response: str, answer: str) -> tuple[Judgement, bool]:
         judgement = judgement_of(score, prompt, response, answer, settings["correct_from"])
         return judgement, _peak_mib() > spent_mib
 
-    return lambda: judged
+    return lambda: judge_response
 
 
 def _load(name: str) -> Score:
-    """Import and return the function that ``module:name`` names, if it can be called with three arguments."""
+    """Import and return the function ``module:name``.
+
+    Raises:
+        TypeError: the function cannot be called with three arguments.
+    """
     module, _, function = name.partition(":")
     score: Score = getattr(import_module(module), function)
     try:
@@ -171,10 +180,10 @@ def _load(name: str) -> Score:
 
 
 def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_from: float) -> Judgement:
-    """Call a user's function for a response; ``crashed`` if it raises or returns no reward.
+    """Return the judgement of a user's function; ``crashed`` if it raises or returns an invalid reward.
 
-    The function returns a finite number, which is correct from ``correct_from`` on, an ``Outcome``, or None for
-    ``no_answer``.
+    The function must return a finite number, an ``Outcome``, or None for ``no_answer``. A number is ``correct`` if it
+    is at least ``correct_from``.
     """
     try:
         value = score(prompt, response, answer)
@@ -186,11 +195,11 @@ def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_
                 "Outcome, or None"
             )
         reward = float(value)
-        struct.pack("<f", reward)  # Rewards are stored as 32-bit floats; a larger number raises.
+        struct.pack("<f", reward)  # Rewards are stored as 32-bit floats; this raises if the number is too large.
         return Judgement(Outcome.CORRECT if reward >= correct_from else Outcome.WRONG, reward)
     except (Exception, SystemExit) as error:
-        told = "".join(traceback.format_exception(error)).rstrip().encode("ascii", "backslashreplace").decode()
-        return Judgement(Outcome.CRASHED, None, told[-_LONGEST_ERROR:])
+        text = "".join(traceback.format_exception(error)).rstrip().encode("ascii", "backslashreplace").decode()
+        return Judgement(Outcome.CRASHED, None, text[-_LONGEST_ERROR:])
 
 
 def _limit_memory(memory_mib: int) -> None:
@@ -199,9 +208,9 @@ def _limit_memory(memory_mib: int) -> None:
 
 
 def _peak_mib() -> float:
-    """Return the peak address space of this process in MiB; 0 if the system does not report it.
+    """Return the peak address space of this process in MiB; 0 where the system has no /proc.
 
-    The maximum of getrusage survives exec, so it would be that of the parent.
+    getrusage is of no use here: its maximum survives exec and would be that of the parent.
     """
     try:
         status = Path("/proc/self/status").read_text()

@@ -118,7 +118,7 @@ def test_missing_data_sets_files_and_revisions_are_named(running: Hub, store: St
     assert "evaluate.benchmarks, mine" in file
     assert "some/set has no file 'none.jsonl' at revision main" in file
     assert "'some/set' at revision v2 is no folder here and could not be fetched" in revision
-    assert "Give a commit in source.revision, name a mirror in operation.mirror, or leave it out." in revision
+    assert "set source.revision to a commit, set operation.mirror, or remove some/set from the settings." in revision
     assert "'no/set'" in name
 
 
@@ -165,7 +165,7 @@ def test_a_benchmark_with_an_id_and_a_level_keeps_them(store: Store, tmp_path: P
     put(tmp_path / "HuggingFaceH4/MATH-500/test.jsonl", lines(rows))
     (row,) = prepare(store, str(tmp_path), name="math500", problems=1)
     assert (row["prompt_id"], row["level"]) == ("test/algebra/1.json", 3)
-    with pytest.raises(DataError, match=r"evaluate.benchmarks, math500.problems: 500, but 1 are there"):
+    with pytest.raises(DataError, match=r"evaluate.benchmarks, math500.problems: 500, but the source has 1"):
         prepare(store, str(tmp_path), name="math500")
 
 
@@ -202,7 +202,7 @@ def test_gold_answers_that_the_verifier_cannot_read_are_listed(store: Store, tmp
     (manifest,) = store.manifests("prompts")
     assert manifest.facts["unreadable"] == ["7"]
     told = f"1 of 20 gold answers cannot be read by the verifier: 7 ({rows[7]['answer']!r})"
-    assert f"{told}; they count as not solved" in caplog.text
+    assert f"{told}; their problems count as not solved" in caplog.text
     message = rf"mine: {re.escape(told)}. To fix it: correct them, or raise its max_unreadable_share \(0.04"
     with pytest.raises(DataError, match=message):
         prepare(store, max_unreadable_share=0.04, **settings)

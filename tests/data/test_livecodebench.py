@@ -93,11 +93,11 @@ def test_nothing_is_unpickled(tmp_path, monkeypatch):
         ({"private_test_cases": base64.b64encode(b"text").decode()}, "neither JSON nor compressed"),
         ({"private_test_cases": compressed(["[]", "[]"])}, "a pickle with"),
         ({"private_test_cases": compressed("no JSON")}, "Expecting value"),
-        ({"private_test_cases": base64.b64encode(zlib.compress(b"text")).decode()}, "no row of LiveCodeBench"),
+        ({"private_test_cases": base64.b64encode(zlib.compress(b"text")).decode()}, "not a row of LiveCodeBench"),
         ({"public_test_cases": "[]", "private_test_cases": "[]"}, "no tests"),
         ({"public_test_cases": json.dumps([{"input": "1", "output": "2"}])}, "no field 'testtype'"),
         ({"public_test_cases": json.dumps([one("1", "2", "other")])}, "kinds .'other', 'stdin'"),
-        ({"public_test_cases": "3"}, "no row of LiveCodeBench"),
+        ({"public_test_cases": "3"}, "not a row of LiveCodeBench"),
         ({**FUNCTION, "metadata": "{}"}, "no field 'func_name'"),
     ],
 )

@@ -119,8 +119,8 @@ def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path
         ('{"prompt_id": 7, "prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id '7' is also that of"),
         ("[1]\n", "line 1: .* is not an object"),
         ("{oops\n", "line 1: not JSON"),
-        ("[" * 99999, "line 1: not to be read"),
-        ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: not to be read"),
+        ("[" * 99999, "line 1: cannot be read as JSON"),
+        ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: cannot be read as JSON"),
         ('{"prompt": "a", "answer": null}', "line 1: answer is null. Fill it in"),
         ('{"prompt": "a", "gold": {"text": 1}}', r"no field 'answer'; found \['gold.text', 'prompt'\].*source.answer"),
         ('{"prompt": ["a"], "answer": "1"}', "line 1: prompt is .*; allowed: a text or a number"),
@@ -228,7 +228,7 @@ def test_rows_in_the_format_of_verl(store: Store, tmp_path: Path, suffix: str) -
     assert [json.loads(row["messages"]) for row in taken] == [record["prompt"] for record in records]
     (shard,) = prepare_stage(store, settings, 0, 0)
     assert all(row["chat"] and row["messages"] for row in rows(store, [shard]))
-    with pytest.raises(DataError, match=r"template: 'Q: \{prompt\}', but the prompts are messages"):
+    with pytest.raises(DataError, match=r"template: 'Q: \{prompt\}', but prompts are messages"):
         prepare_stage(store, settings.model_copy(update={"template": "Q: {prompt}"}), 0, 0)
 
 
@@ -238,7 +238,7 @@ def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(store: Store, tmp_p
     settings = PromptsSettings(prompts_per_stage=1, path=str(write(tmp_path, sums)), held_out_share=share)
     held_out = {row["prompt_id"] for row in rows(store, [prepare_held_out(store, settings, 500)])}
     assert held_out == {row["prompt_id"] for row in sums if hash_fraction(row["prompt_id"]) < share}
-    assert f"evaluate.problems: 500, but the run holds out {len(held_out)} prompts" in capsys.readouterr().out
+    assert f"evaluate.problems: 500, but the run holds out only {len(held_out)} prompts" in capsys.readouterr().out
     assert held_out | {row["prompt_id"] for row in training(store, settings)} == {row["prompt_id"] for row in sums}
 
 
@@ -297,7 +297,9 @@ def test_of_a_small_file_one_prompt_is_held_out_but_not_the_only_one(store: Stor
     trained = {row["prompt_id"] for row in training(store, settings)}
     assert len(trained) == max(1, many - 1)
     if many == 1:
-        with pytest.raises(DataError, match=r"no prompt is held out\. Raise prompts\.held_out_share, or name other"):
+        with pytest.raises(
+            DataError, match=r"no prompt is held out\. To fix it: raise prompts\.held_out_share, or name other"
+        ):
             prepare_held_out(store, settings, 500)
     else:
         (held_out,) = rows(store, [prepare_held_out(store, settings, 500)])

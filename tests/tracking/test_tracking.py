@@ -185,13 +185,15 @@ print("went on")
     away = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_INIT_TIMEOUT": "1"}
     done = run_python(code, str(tmp_path / "store"), **away)
     assert "went on" in done.stdout, done.stdout + done.stderr
-    assert "wandb: not reached" in done.stdout
+    assert "wandb: cannot be reached" in done.stdout
     assert KEY not in done.stdout + done.stderr
 
 
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"operation\.tracker\.kind: wandb is not installed; `pip install wandb`"):
+    with pytest.raises(
+        SettingsError, match=r"operation\.tracker\.kind: wandb is not installed\. To fix it: run `pip install wandb`"
+    ):
         tracking.check_installed(operation("wandb").tracker)
 
 

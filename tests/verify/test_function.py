@@ -144,7 +144,7 @@ def test_a_module_that_a_worker_cannot_use_is_an_error_with_its_last_words(file:
 def test_a_source_that_changed_after_the_settings_were_read_is_refused(file: Path) -> None:
     settings = function_settings()
     file.write_text(REWARDS.replace("2.5", "3.5"))
-    with pytest.raises(SettingsError, match="is not the one that the run began with"):
+    with pytest.raises(SettingsError, match="changed since the run began"):
         Verifier(settings)
     file.unlink()
     with pytest.raises(SettingsError, match="there is no module my_rewards"):

@@ -79,7 +79,7 @@ def test_portions_give_what_the_whole_gives_also_after_an_interruption(store, mo
     shards = [shard(store, ROWS), shard(store, ROWS[:3])]
     whole = verify_rollouts(store, ONE, shards, 0, 0)
     tables = [read_table(store.path(whole) / "verdicts.parquet").to_pylist()]
-    monkeypatch.setattr("tasks.verify.step._JUDGED_AT_ONCE", 2)
+    monkeypatch.setattr("tasks.verify.step._PORTION", 2)
     working = Store(store.ref, work="key")
     for _ in range(2):
         parts = verify_rollouts(working, ONE, shards, 0, 0)

@@ -164,7 +164,9 @@ def test_gate_message_names_counts_share_limit_example_and_fix():
     verdicts = [verdict(Outcome.WRONG)] * 94 + [verdict(Outcome.TIMEOUT, "9" * 500)] * 2 + [verdict(Outcome.CRASHED)]
     judged = [(one, f"p{i}") for i, one in enumerate(verdicts)]
     counts = r"2 timeouts and 1 crashes among 97 responses, .* 0\.03093; verify.max_failure_share is 0\.03.* 'p94'"
-    with pytest.raises(GateError, match=rf"{counts}.* verify.deadline_seconds \(2\) .*, verify.memory_mib \(2048\)"):
+    with pytest.raises(
+        GateError, match=rf"{counts}.* verify.deadline_seconds \(2\) .*, raise verify.memory_mib \(2048\)"
+    ):
         check_failures(judged, VerifySettings(max_failure_share=0.03), 97)
 
 

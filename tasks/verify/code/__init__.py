@@ -1,5 +1,5 @@
-"""Programs as answers: each runs confined in a process of its own, and its output is compared outside of it.
+"""Judge of programs: a program runs confined in its own process, and another process compares its output.
 
-``judge`` and ``gold`` run in the worker, which knows the expected outputs. ``launcher`` and ``confine`` run in a clean
-process and in the processes that it forks.
+The worker, which knows the expected output, uses ``judge`` and ``gold``. The process that starts programs uses
+``launcher`` and ``confine``.
 """

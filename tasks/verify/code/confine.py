@@ -1,8 +1,8 @@
-"""Confine the calling process: its rights, files, system calls and resources, on Linux and without root.
+"""Confinement of the calling process on Linux, without root: rights, files, system calls and resources.
 
-It uses two mechanisms that a process may apply to itself and cannot undo: seccomp filters system calls
-(linux/seccomp.h), and Landlock limits which files can be opened (Documentation/userspace-api/landlock.rst). Without
-namespaces it is the same for root, for a user, and in a pod without rights.
+A process may apply two mechanisms to itself and can never undo them: seccomp filters system calls (linux/seccomp.h),
+and Landlock limits the files that can be opened (Documentation/userspace-api/landlock.rst). Namespaces are not used, so
+that the confinement is the same for root, for other users, and in a pod without privileges.
 """
 
 import ctypes
@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-# Allowed system calls: memory, time, threads, and reading of files. All others fail: sockets, processes, signals,
-# programs, writing and changing files, shared memory, access to other processes, and io_uring, which bypasses filters.
-# Name, number on x86_64, number on aarch64 ("-": has none); linux/arch/x86/entry/syscalls/syscall_64.tbl and
-# linux/include/uapi/asm-generic/unistd.h.
+# The allowed system calls of a confined program: memory, time, threads, and reading of files that Landlock allows. All
+# others fail: sockets, processes, signals, exec, changes of files, shared memory, access to other processes, and
+# io_uring, which would bypass the filter.
+# Each entry: name, number on x86_64, number on aarch64 ("-": no such call). Sources:
+# linux/arch/x86/entry/syscalls/syscall_64.tbl and linux/include/uapi/asm-generic/unistd.h.
 _TABLE = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, close 3 57, lseek 8 62, fstat 5 80,
 stat 4 -, lstat 6 -, newfstatat 262 79, statx 332 291, statfs 137 43, fstatfs 138 44, access 21 -, faccessat 269 48,
@@ -45,31 +46,32 @@ geteuid 107 175, getgid 104 176, getegid 108 177, getgroups 115 158, getresuid 1
 getrlimit 97 163, prlimit64 302 261, getrusage 98 165, sysinfo 99 179, uname 63 160, capget 125 90, getrandom 318 278
 """
 _MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
-"""Machines by name: the column of the table, and AUDIT_ARCH of 64-bit calls (linux/audit.h)."""
+"""Column of the table, and AUDIT_ARCH of 64-bit calls (linux/audit.h), by machine."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_GET_SECCOMP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 21, 22, 38
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446  # the same on every machine
 _READ, _READ_DIR, _WRITE = 1 << 2, 1 << 3, 1 << 1
 
-# Instructions of the filter: load a word of the call, compare it, test its bits, give an answer.
+# Instructions of the filter: load a word of the call, compare it, test its bits, return an action.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _FIRST_OF_LINUX_5_1 = 424
-"""From this number on calls are the same on all machines, and the C library has a fallback without them."""
+"""First system call of Linux 5.1. Later calls fail as on an older kernel, for which the C library has other calls."""
 
 _CLONE_THREAD = 0x10000
 _OPENS_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _ONLY_VALUES = {
     "fcntl": (1, [0, 1, 2, 3, 4, 1030]),  # duplicates and flags; not F_SETOWN, which makes the kernel send signals
-    "ioctl": (1, [0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451]),  # is it a terminal, what is there to read, flags
-    "prlimit64": (0, [0]),  # its own limits
+    "ioctl": (1, [0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451]),  # terminal settings, bytes to read, flags
+    "prlimit64": (0, [0]),  # only the process itself
 }
+"""Index of an argument and its allowed values, by system call."""
 
 
 def missing(require_landlock: bool) -> str | None:
-    """Return what this machine lacks to confine a program, or None. This process is not changed."""
+    """Return what this machine lacks to confine a program, or None. The calling process is not changed."""
     if sys.platform != "linux":
         return f"{sys.platform} has no seccomp, without which a program would reach the network: Linux is needed"
     if platform.machine() not in _MACHINES:
@@ -78,27 +80,27 @@ def missing(require_landlock: bool) -> str | None:
         return "this kernel has no seccomp, without which a program would reach the network"
     if require_landlock and not landlock_version():
         return (
-            "this kernel has no Landlock (Linux 5.13 or later, with landlock among the security modules that are on), "
-            "without which a program could read what the verifier can, the reference answers included. Use another "
-            "kernel, or set verify.code.require_landlock to false where nothing that the verifier can read matters"
+            "this kernel has no Landlock (Linux 5.13 or later, with landlock among the active security modules), "
+            "without which a program could read all files of the verifier, with the gold answers. To fix it: use "
+            "another kernel, or set verify.code.require_landlock to false if programs may read all of these files"
         )
     return None
 
 
 def allowed_calls(machine: str) -> dict[str, int]:
-    """Return the numbers of allowed system calls on a machine, by name."""
+    """Return the numbers of the allowed system calls of a machine, by name."""
     column, _ = _MACHINES[machine]
     rows = [entry.split() for entry in _TABLE.replace("\n", " ").split(",")]
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's Landlock; 0 if it is missing or off."""
+    """Return the version of the kernel's Landlock; 0 if the kernel has none or it is not active."""
     return max(0, int(_LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
 
 
 class Confinement:
-    """A confinement by the fields of ``verify.code``, which is prepared once and entered by each forked process."""
+    """A confinement with the limits of ``verify.code``: prepared once, and entered by every forked process."""
 
     def __init__(self, limits: Mapping[str, Any]) -> None:
         self._limits = limits
@@ -107,12 +109,16 @@ class Confinement:
         self._parent = os.getpid()
 
     def enter(self) -> None:
-        """Confine the calling process for the rest of its life; OSError if the kernel refuses a step."""
+        """Confine the calling process until it ends.
+
+        Raises:
+            OSError: the kernel refuses a limit or a system call.
+        """
         die_with(self._parent)
         limits = self._limits
         for name, limit in (
             ("RLIMIT_CORE", 0),
-            # This ends a process that is no longer watched; the launcher ends others earlier.
+            # The launcher kills a process earlier. This limit ends a process whose launcher has died.
             ("RLIMIT_CPU", math.ceil(limits["seconds"]) + 1),
             ("RLIMIT_AS", limits["memory_mib"] << 20),
             ("RLIMIT_FSIZE", limits["output_mib"] << 20),
@@ -122,9 +128,9 @@ class Confinement:
                 resource.setrlimit(getattr(resource, name), (limit, limit))
             except ValueError as error:
                 raise OSError(errno.EINVAL, f"{name} cannot be {limit}: {error}") from None
-        # Root without capabilities is a user like others.
-        header, nothing = struct.pack("Ii", 0x20080522, 0), bytes(24)
-        _raise_on_error(_LIBC.capset(header, nothing), "capset")
+        # Without capabilities, root has the rights of any user.
+        header, no_capabilities = struct.pack("Ii", 0x20080522, 0), bytes(24)
+        _raise_on_error(_LIBC.capset(header, no_capabilities), "capset")
         _raise_on_error(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
         if self._ruleset is not None:
             _raise_on_error(_LIBC.syscall(_LANDLOCK_RESTRICT_SELF, self._ruleset, 0), "landlock_restrict_self")
@@ -135,7 +141,11 @@ class Confinement:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, on Linux only."""
+    """Make Linux kill this process when its parent ends; on other systems, the parent must end it.
+
+    Raises:
+        SystemExit: the parent has ended before.
+    """
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -143,7 +153,7 @@ def die_with(parent: int) -> None:
 
 
 def _filter(machine: str, files_are_closed: bool) -> bytes:
-    """Build the filter of system calls; without Landlock it allows to open files for reading alone."""
+    """Return the seccomp filter. Without Landlock, it lets programs open any file for reading, and none for writing."""
     number = allowed_calls(machine)
     code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, _MACHINES[machine][1]), (_ANSWER, 0, 0, _KILL)]
     code += [(_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, _FIRST_OF_LINUX_5_1), (_ANSWER, 0, 0, _FAIL | errno.ENOSYS)]
@@ -151,10 +161,10 @@ def _filter(machine: str, files_are_closed: bool) -> bytes:
     for name, (argument, values) in _ONLY_VALUES.items():
         bodies[name] = [
             _argument(argument),
-            *(step for value in values for step in ((_EQUAL, 0, 1, value), (_ANSWER, 0, 0, _ALLOW))),
+            *(line for value in values for line in ((_EQUAL, 0, 1, value), (_ANSWER, 0, 0, _ALLOW))),
             (_ANSWER, 0, 0, _FAIL | errno.EPERM),
         ]
-    # With its own limit of CPU time a program could look as if it was killed from outside.
+    # A program that lowers its own limit of CPU time would be killed by SIGKILL, as if from outside.
     no_cpu_limit = [_argument(1), (_EQUAL, 0, 1, int(resource.RLIMIT_CPU)), (_ANSWER, 0, 0, _FAIL | errno.EPERM)]
     bodies["prlimit64"] = [*no_cpu_limit, *bodies["prlimit64"]]
     bodies["clone"] = _bits(0, _CLONE_THREAD, with_them=_ALLOW, without=_FAIL | errno.EPERM)
@@ -164,11 +174,11 @@ def _filter(machine: str, files_are_closed: bool) -> bytes:
     for name, value in number.items():
         code += [(_EQUAL, 0, len(bodies[name]), value), *bodies[name]]
     code.append((_ANSWER, 0, 0, _FAIL | errno.EPERM))
-    return b"".join(struct.pack("HBBI", *step) for step in code)
+    return b"".join(struct.pack("HBBI", *line) for line in code)
 
 
 def _argument(index: int) -> tuple[int, int, int, int]:
-    # The low half, since the kernel ignores the high half of the compared arguments.
+    # The low 32 bits: of these arguments, the kernel uses no others.
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 
@@ -177,17 +187,17 @@ def _bits(argument: int, bits: int, with_them: int, without: int) -> list[tuple[
 
 
 def _python_files() -> list[str]:
-    """Return the folders of Python's modules and their shared libraries."""
+    """Return the folders of Python's modules and of the libraries that they load."""
     python = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     libraries = {f"{sys.base_prefix}/lib", "/lib", "/lib64", "/usr/lib", "/usr/lib64"}
     return sorted(python | libraries | {"/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero"})
 
 
 def _ruleset(readable: Iterable[str]) -> int:
-    """Make a Landlock ruleset: only these files can be read, only /dev/null written, and no file made or removed."""
+    """Return a Landlock ruleset: the given files can be read, /dev/null can be written, all else is forbidden."""
     version = landlock_version()
     rights = 13 + (version >= 2) + (version >= 3) + (version >= 5)
-    # Newer versions of Landlock also forbid TCP, abstract sockets and signals to others, as seccomp does.
+    # Newer versions also forbid TCP, abstract sockets, and signals to other processes. seccomp forbids them anyway.
     attributes = struct.pack("QQQ", (1 << rights) - 1, 0b11, 0b11)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = int(_LIBC.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0))
     _raise_on_error(ruleset, "landlock_create_ruleset")
@@ -202,7 +212,7 @@ def _ruleset(readable: Iterable[str]) -> int:
     return ruleset
 
 
-def _raise_on_error(result: int, what: str) -> None:
+def _raise_on_error(result: int, call: str) -> None:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")

@@ -1,15 +1,16 @@
-r"""Read the gold answer of a code problem, and compare outputs. It is a JSON object with tests in one of three forms.
+r"""Gold answers of code problems, and comparison of outputs. A gold answer is a JSON object of one of three forms.
 
 Standard input and output, as in LiveCodeBench, APPS and TACO::
 
     {"inputs": ["2 3\n", ...], "outputs": ["5\n", ...]}
 
-Calls of a function, or of a method of the class Solution. An input is a list of arguments, or a text with an argument
-in JSON in each line; its output is then JSON too (LiveCodeBench)::
+Calls of a function, or of a method of the class Solution. An input is a list of arguments; or, as in LiveCodeBench, a
+text with one argument in JSON per line, and then the output is a text in JSON::
 
     {"fn_name": "add", "inputs": [[2, 3], ...], "outputs": [5, ...]}
 
-Assertions about values of the program's functions, as in MBPP; ``setup`` holds imports and names for them::
+Assertions on the values that functions of the program return, as in MBPP. ``setup`` is code with imports and names for
+the assertions::
 
     {"asserts": ["assert add(2, 3) == 5", ...], "setup": "import math"}
 """
@@ -29,38 +30,38 @@ from typing import Any
 from tasks.verify.code.launcher import IMPORTED, unpack
 
 Run = Callable[[str, str, bytes], bytes | None]
-"""Function that runs a program in a mode with an input, and returns its output, or None if it failed."""
+"""A function that runs a program in a mode with an input, and returns its output, or None if it failed."""
 READING_SECONDS = 10.0
-"""Limit of CPU seconds to parse the output of a program. The longest output takes a tenth, unless it is hostile."""
+"""CPU seconds to read the output of a program. The longest output takes a tenth, unless it is made to be slow."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Test:
-    """A test of a program; ``given`` does not reveal the expected output."""
+    """A test of a program. ``given`` never has the expected output."""
 
     mode: str
-    """Mode in which the program is run: ``run``, ``call`` or ``check``."""
+    """Mode of the launcher: ``run``, ``call`` or ``check``."""
     given: bytes
-    """The program's standard input."""
+    """Standard input of the program."""
     holds: Callable[[bytes, float, Run], bool]
-    """Function of the output, a tolerance, and a way to run the second half of an assertion. It returns whether the
-    output is right, and raises ValueError, TypeError or RecursionError for an output of another format."""
+    """A function that returns True if an output is right. Its arguments are the output, a tolerance, and a function
+    that runs the check of an assertion. It raises ValueError, TypeError or RecursionError for an invalid output."""
 
 
 @lru_cache(maxsize=4)
 def read_gold(gold: str, longest_output: int) -> list[Test]:
-    """Return the tests of a gold answer; programs can write ``longest_output`` bytes.
+    """Return the tests of a gold answer; a program can write ``longest_output`` bytes.
 
     Raises:
-        ValueError: it has none of the forms above, no test, or a longer output than a program can write.
-        SyntaxError: an assertion is not Python.
+        ValueError: the gold answer has none of the three forms, has no test, or expects a longer output.
+        SyntaxError: an assertion is not valid Python.
     """
     try:
-        read = json.loads(gold)
-        if not isinstance(read, dict):
+        fields = json.loads(gold)
+        if not isinstance(fields, dict):
             raise ValueError("no JSON object")
-        tests = _assertions(read) if "asserts" in read else _pairs(read, longest_output)
+        tests = _assertions(fields) if "asserts" in fields else _pairs(fields, longest_output)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not tests:
@@ -68,8 +69,8 @@ def read_gold(gold: str, longest_output: int) -> list[Test]:
     return tests
 
 
-def _pairs(read: dict[str, Any], longest_output: int) -> list[Test]:
-    inputs, outputs, name = (read.get(key) for key in ("inputs", "outputs", "fn_name"))
+def _pairs(fields: dict[str, Any], longest_output: int) -> list[Test]:
+    inputs, outputs, name = (fields.get(key) for key in ("inputs", "outputs", "fn_name"))
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         raise ValueError("inputs and outputs must be lists of the same length")
     if not isinstance(name, str | None):
@@ -105,32 +106,32 @@ def _call(name: str, given: Any, expected: Any) -> Test:
     return Test("call", json.dumps({"call": name, "arguments": given}).encode(), holds)
 
 
-def _assertions(read: dict[str, Any]) -> list[Test]:
-    setup, lines = read.get("setup", ""), read["asserts"]
+def _assertions(fields: dict[str, Any]) -> list[Test]:
+    setup, lines = fields.get("setup", ""), fields["asserts"]
     if not isinstance(setup, str) or not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise ValueError("asserts must be a list of texts, setup a text")
-    known = _bound(ast.parse(setup))
-    return [_assertion(line, setup, known) for line in lines]
+    setup_names = _bound_names(ast.parse(setup))
+    return [_assertion(line, setup, setup_names) for line in lines]
 
 
-def _assertion(line: str, setup: str, known: set[str]) -> Test:
-    """Split an assertion: calls of the program's functions, and an assertion about their values ``value_0``, ..."""
+def _assertion(line: str, setup: str, setup_names: set[str]) -> Test:
+    """Split an assertion into calls of the program's functions, and the check of their values ``value_0``, ..."""
     body = ast.parse(line.strip()).body
     if len(body) != 1 or not isinstance(body[0], ast.Assert):
         raise ValueError(f"{line!r} is not one assertion")
-    # If no other function is called, one of Python's names is taken for a function of the program.
-    for known_here in (known | set(dir(builtins)), known):
-        calls = _Calls(known_here)
-        tree = calls.visit(ast.parse(line.strip()))
-        if calls.found:
+    # If an assertion calls only functions with names of builtins, they are the program's functions.
+    for excluded in (setup_names | set(dir(builtins)), setup_names):
+        transformer = _CallReplacer(excluded)
+        tree = transformer.visit(ast.parse(line.strip()))
+        if calls := transformer.calls:
             break
     else:
         raise ValueError(f"{line!r} calls no function of the program")
-    if any(_bound(tree) & {one.id for one in ast.walk(call) if isinstance(one, ast.Name)} for call in calls.found):
-        raise ValueError(f"{line!r} calls a function of the program with a name of its own")
-    called = {_root(node) for call in calls.found for node in ast.walk(call) if isinstance(node, ast.Call)}
-    functions = sorted(name for name in called if name is not None and name not in known_here)
-    expressions, check = [ast.unparse(call) for call in calls.found], f"{setup}\n{ast.unparse(tree)}"
+    if any(_bound_names(tree) & {node.id for node in ast.walk(call) if isinstance(node, ast.Name)} for call in calls):
+        raise ValueError(f"{line!r} calls a function of the program with a name that the assertion binds")
+    called = {_root_name(node) for call in calls for node in ast.walk(call) if isinstance(node, ast.Call)}
+    functions = sorted(name for name in called if name is not None and name not in excluded)
+    expressions, check = [ast.unparse(call) for call in calls], f"{setup}\n{ast.unparse(tree)}"
 
     def holds(output: bytes, _tolerance: float, run: Run) -> bool:
         values = _values(output)
@@ -138,29 +139,29 @@ def _assertion(line: str, setup: str, known: set[str]) -> Test:
             return False
         return run(check, "check", output) is not None
 
-    asked = {"setup": setup, "functions": functions, "expressions": expressions}
-    return Test("call", json.dumps(asked).encode(), holds)
+    request = {"setup": setup, "functions": functions, "expressions": expressions}
+    return Test("call", json.dumps(request).encode(), holds)
 
 
-class _Calls(ast.NodeTransformer):
-    """Replaces the outermost calls of unknown functions, of neither Python nor the setup, by names."""
+class _CallReplacer(ast.NodeTransformer):
+    """A transformer that replaces outermost calls by ``value_0``, ...; calls of ``excluded`` names stay."""
 
-    def __init__(self, known: set[str]) -> None:
-        self.found: list[ast.Call] = []
-        self._known = known
+    def __init__(self, excluded: set[str]) -> None:
+        self.calls: list[ast.Call] = []
+        self._excluded = excluded
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        name = _root(node)
-        if name is None or name in self._known:
+        name = _root_name(node)
+        if name is None or name in self._excluded:
             return self.generic_visit(node)
-        self.found.append(node)
-        return ast.Name(f"value_{len(self.found) - 1}", ast.Load())
+        self.calls.append(node)
+        return ast.Name(f"value_{len(self.calls) - 1}", ast.Load())
 
 
-def _root(call: ast.Call) -> str | None:
+def _root_name(call: ast.Call) -> str | None:
     """Return the first name of a call, such as Solution of ``Solution().add(2, 3)``.
 
-    It is None for an imported module, such as math of ``math.isclose(x, 1)``.
+    It is None for a module of the preamble, such as math of ``math.isclose(x, 1)``.
     """
     node = call.func
     while isinstance(node, ast.Attribute):
@@ -172,13 +173,13 @@ def _root(call: ast.Call) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _bound(tree: ast.AST) -> set[str]:
+def _bound_names(tree: ast.AST) -> set[str]:
     """Return the names that code binds."""
     names = set()
     for node in ast.walk(tree):
         match node:
-            case ast.alias(name=name, asname=other):
-                names.add((other or name).split(".")[0])
+            case ast.alias(name=name, asname=alias):
+                names.add((alias or name).split(".")[0])
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
                 names.add(name)
             case ast.arg(arg=name):
@@ -187,29 +188,29 @@ def _bound(tree: ast.AST) -> set[str]:
 
 
 def _values(output: bytes) -> Any:
-    """Parse the values that a program wrote.
+    """Return the values in the output of a program.
 
     Raises:
-        ValueError: it takes too long, such as a set whose elements have equal hashes.
+        ValueError: reading takes too long, for example a set whose elements all have the same hash.
     """
 
     def give_up(*_: object) -> None:
         raise ValueError(f"not read within {READING_SECONDS:g} s")
 
-    before = signal.signal(signal.SIGPROF, give_up)
+    previous = signal.signal(signal.SIGPROF, give_up)
     signal.setitimer(signal.ITIMER_PROF, READING_SECONDS)
     try:
         return unpack(json.loads(output))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.signal(signal.SIGPROF, previous)
 
 
 def same_text(expected: str, given: str, tolerance: float) -> bool:
-    """Compare texts by lines and words, ignoring space between words, at ends of lines, and around the text.
+    """Return True if two texts have the same words in the same lines; empty lines at start and end are ignored.
 
-    Words are equal as texts or as decimal numbers. If the expected number has a point or an exponent, it may differ by
-    ``tolerance``, relative or absolute. LiveCodeBench compares by value, which is a tolerance of 0.
+    Words are equal as texts or as decimal numbers. If the expected number has a point or an exponent, the difference
+    may be up to ``tolerance``, relative or absolute. A tolerance of 0 compares as LiveCodeBench does.
     """
     lines, given_lines = ([line.split() for line in text.strip().split("\n")] for text in (expected, given))
     return len(lines) == len(given_lines) and all(
@@ -220,9 +221,9 @@ def same_text(expected: str, given: str, tolerance: float) -> bool:
 
 
 def same_value(expected: Any, given: Any, tolerance: float) -> bool:
-    """Compare a returned value with a JSON value; a tuple counts as a list, as in LiveCodeBench.
+    """Return True if a returned value equals an expected value of JSON; a tuple equals a list, as in LiveCodeBench.
 
-    An expected float may differ by ``tolerance``, relative or absolute.
+    The difference from an expected float may be up to ``tolerance``, relative or absolute.
     """
     if isinstance(expected, list):
         return (
@@ -234,7 +235,7 @@ def same_value(expected: Any, given: Any, tolerance: float) -> bool:
         return (
             isinstance(given, dict)
             and expected.keys() == given.keys()
-            and all(same_value(one, given[key], tolerance) for key, one in expected.items())
+            and all(same_value(value, given[key], tolerance) for key, value in expected.items())
         )
     if isinstance(expected, float) and isinstance(given, int | float):
         return _close(expected, given, tolerance)
@@ -249,7 +250,7 @@ def _same_word(expected: str, given: str, tolerance: float) -> bool:
     try:
         if Decimal(expected) == Decimal(given):
             return True
-    except InvalidOperation:  # an exponent beyond all bounds
+    except InvalidOperation:  # The exponent is too large.
         return False
     return not expected.lstrip("+-").isdigit() and _close(float(expected), float(given), tolerance)
 
@@ -257,5 +258,5 @@ def _same_word(expected: str, given: str, tolerance: float) -> bool:
 def _close(expected: float, given: float, tolerance: float) -> bool:
     try:
         return expected == given or math.isclose(expected, given, rel_tol=tolerance, abs_tol=tolerance)
-    except OverflowError:  # an integer beyond all floats
+    except OverflowError:  # The integer is too large for a float.
         return False

@@ -1,4 +1,4 @@
-"""Judge a program by the tests of a gold answer, each in a confined process of its own."""
+"""Judge of a program by the tests of its gold answer. Every run of the program has its own confined process."""
 
 import json
 import os
@@ -27,11 +27,11 @@ for what, attempt in (
         if error.errno not in (errno.EPERM, errno.EACCES):
             print(f"a program that tries to {what} gets {error}")
 """
-"""The first program in a sandbox, which prints what a confined process can do and must not."""
+"""First program of a sandbox: it prints each forbidden action that the confinement does not prevent."""
 
 
 class Ran(NamedTuple):
-    """End of a program, and its output up to the limit of its size."""
+    """The result of a run: end of the program, and its output up to ``output_mib``."""
 
     end: End
     output: bytes
@@ -42,18 +42,18 @@ class Sandbox:
 
     Args:
         limits: the fields of the settings ``verify.code``.
-        before_each: called before a program runs.
+        before_each: function that is called before every run of a program.
 
     Raises:
-        RuntimeError: programs cannot be confined on this machine; the message says why.
+        RuntimeError: programs cannot be confined on this machine.
     """
 
     def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
         self._before_each = before_each
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            # -s -P is -I without -E: nothing of the user's, but sets in the same order every time. numpy computes in
-            # one thread, because more would take address space by the number of cores.
+            # -s -P keep the user's modules out, as -I does, but PYTHONHASHSEED, which fixes the order of sets, has
+            # effect. numpy computes in one thread, because every thread takes address space.
             self._launcher = subprocess.Popen(
                 [
                     *(sys.executable, "-s", "-P", launcher.__file__),
@@ -67,8 +67,8 @@ class Sandbox:
             )
         end, problem = self.run(_TRIAL, "run", b"")
         if end is not End.WELL or problem:
-            said = self.close()
-            last_line = (problem or said).decode(errors="replace").strip().rpartition("\n")[2]
+            errors = self.close()
+            last_line = (problem or errors).decode(errors="replace").strip().rpartition("\n")[2]
             raise RuntimeError(last_line or "the process that starts programs did not start")
 
     def __enter__(self) -> "Sandbox":
@@ -78,13 +78,19 @@ class Sandbox:
         self.close()
 
     def close(self) -> bytes:
-        """End the launcher and its program; return the standard error of the launcher."""
+        """End the launcher and a running program; return the launcher's standard error."""
         self._launcher.kill()
         self._channel.close()
         return self._launcher.communicate()[1]
 
     def run(self, program: str, mode: str, given: bytes) -> Ran:
-        """Run a program in a mode of the launcher with a standard input."""
+        """Run a program to its end.
+
+        Args:
+            program: source of the program.
+            mode: mode of the launcher: ``run``, ``call`` or ``check``.
+            given: standard input of the program.
+        """
         self._before_each()
         source, standard_input, output = files = [os.memfd_create(name) for name in ("source", "input", "output")]
         try:
@@ -106,14 +112,14 @@ class Sandbox:
 
 
 class DisturbedError(Exception):
-    """A program or its launcher was killed from outside."""
+    """A program or the launcher was killed from outside."""
 
 
 class ProgramJudge:
     """A judge of programs: ``judge(gold, program)`` returns an outcome.
 
-    A program is correct if all tests pass; the first failure ends the run. A program that fails or exceeds a limit is
-    wrong. The outcome is ``timeout`` only if the machine gave the program no CPU time.
+    A program is correct if it passes every test; after the first test that fails, no others are run. A program that
+    fails or breaks a limit is wrong. The outcome is ``timeout`` only if the machine gave the program no CPU time.
     """
 
     def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
@@ -126,7 +132,11 @@ class ProgramJudge:
         self._sandbox.close()
 
     def __call__(self, gold: str, program: str) -> Outcome:
-        """Return the outcome; raise DisturbedError if the program was killed from outside."""
+        """Return the outcome of a program.
+
+        Raises:
+            DisturbedError: the program was killed from outside.
+        """
         try:
             tests = read_gold(gold, self._limits["output_mib"] << 20)
         except (ValueError, SyntaxError):
@@ -140,7 +150,7 @@ class ProgramJudge:
         output = self._run(program, test.mode, test.given)
         try:
             return output is not None and test.holds(output, self._limits["float_tolerance"], self._run)
-        except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):  # A program can write anything.
+        except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):  # The output can be anything.
             return False
 
     def _run(self, program: str, mode: str, given: bytes) -> bytes | None:

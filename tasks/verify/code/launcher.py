@@ -1,9 +1,9 @@
-"""The launcher: a clean process that forks a confined process for each program, and the code of that process.
+"""Launcher: a process that forks a confined process for every run of a program.
 
-The launcher knows no gold answer and reads no program: both are files in memory, which the forked process alone reads.
-Its environment is a few constants, and its working directory is deleted. A program runs in the same process as
-``_play`` and can change it, so it can give other values than its functions return. These are still values of the
-program, since the expected values are not in this process.
+The launcher has no gold answers. It gets a program as the descriptor of a file in memory, which only the forked process
+reads. Its environment holds only constants, and its working folder is empty and removed. A program can change all of
+the forked process, with ``_play``, and can so return values that its functions did not compute. It cannot copy the
+expected values, because they are not in this process.
 """
 
 import atexit
@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _ROOT = str(Path(__file__).parents[3])
-if __name__ == "__main__":  # With python -P and an empty environment only Python's own modules are found.
+if __name__ == "__main__":  # With python -P and an empty environment, only Python's own modules can be imported.
     sys.path.insert(0, _ROOT)
 
-from tasks.verify.code.confine import Confinement, die_with  # noqa: E402 (found by the line above)
+from tasks.verify.code.confine import Confinement, die_with  # noqa: E402 (needs the line above)
 
 PATIENCE = 5
-"""Factor of the CPU limit that gives the limit of wall-clock time, without time in which it waited for a CPU."""
+"""Wall-clock limit, without the time in which a program waits for a CPU, as a multiple of the limit of CPU time."""
 LONGEST = 4 * PATIENCE
-"""Factor of the CPU limit that gives the limit of wall-clock time with the wait for a CPU."""
-_LOOK_MILLISECONDS = 20
+"""Wall-clock limit, with the time in which a program waits for a CPU, as a multiple of the limit of CPU time."""
+_POLL_MILLISECONDS = 20
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 IMPORTED = (
@@ -49,25 +49,28 @@ _PREAMBLE = "\n".join(
     + [f"import {name}" for name in IMPORTED]
     + ["sys.setrecursionlimit(50000)", f"sys.set_int_max_str_digits({DIGITS})"]
 )
-"""Lines before every program, those of LiveCodeBench (lcb_runner/evaluation/testing_util.py)."""
+"""Code that runs before every program, as in LiveCodeBench (lcb_runner/evaluation/testing_util.py)."""
 
 
 class End(StrEnum):
-    """How a program ended."""
+    """The way in which a program ended."""
 
     WELL = "well"
     FAILED = "failed"
-    """It raised, exited with a status other than 0, or caused a signal."""
+    """The program raised, ended with a status other than 0, or caused a signal."""
     LIMIT = "limit"
-    """It took too much CPU time, made too many threads, or slept."""
+    """The program used too much CPU time, started too many threads, or slept too long."""
     STARVED = "starved"
-    """The machine gave it no CPU time."""
+    """The machine gave the program too little CPU time."""
     KILLED = "killed"
-    """It was killed from outside, perhaps because the machine ran out of memory."""
+    """The program was killed from outside, for example because the machine ran out of memory."""
 
 
 def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
-    """Serve until the channel closes: receive a mode and descriptors of source, input and output; send an ``End``."""
+    """Run programs until the channel closes.
+
+    A request is a mode with the descriptors of source, input and output; the reply is an ``End``.
+    """
     die_with(parent)
     channel = socket.socket(fileno=descriptor)
     names: dict[str, Any] = {}
@@ -75,7 +78,7 @@ def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
     sys.path.remove(_ROOT)
     folder = tempfile.mkdtemp()
     os.chdir(folder)
-    os.rmdir(folder)  # noqa: PTH106 (no file can be made in it any more)
+    os.rmdir(folder)  # noqa: PTH106 (in a removed folder no file can be made)
     confinement = Confinement(limits)
     gc.collect()
     gc.freeze()
@@ -86,34 +89,34 @@ def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
         process = os.fork()
         if not process:
             channel.close()
-            _become(confinement, message.decode(), descriptors, names)
-        for one in descriptors:
-            os.close(one)
+            _enter_and_play(confinement, message.decode(), descriptors, names)
+        for descriptor in descriptors:
+            os.close(descriptor)
         channel.send(_watch(process, limits).encode())
 
 
 def _watch(process: int, limits: Mapping[str, Any]) -> End:
-    """Wait for the end of a process, and kill it if it exceeds a limit."""
+    """Wait for the end of a process, and kill the process if it breaks a limit."""
     handle = os.pidfd_open(process)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     start = time.monotonic()
-    found = None
-    while found is None and not poll.poll(_LOOK_MILLISECONDS):
+    end = None
+    while end is None and not poll.poll(_POLL_MILLISECONDS):
         cpu_seconds, threads = _cpu_and_threads(process)
         elapsed = time.monotonic() - start
         slow = cpu_seconds > limits["seconds"] or elapsed - _waiting_seconds(process) > PATIENCE * limits["seconds"]
         if slow or threads > limits["threads"]:
-            found = End.LIMIT
+            end = End.LIMIT
         elif elapsed > LONGEST * limits["seconds"]:
-            found = End.STARVED
-    if found is not None:
+            end = End.STARVED
+    if end is not None:
         os.kill(process, signal.SIGKILL)
     os.close(handle)
     _, status, usage = os.wait4(process, 0)
-    if found is None and usage.ru_utime + usage.ru_stime > limits["seconds"]:
-        found = End.LIMIT
-    return found or (End.KILLED if status == signal.SIGKILL else End.FAILED if status else End.WELL)
+    if end is None and usage.ru_utime + usage.ru_stime > limits["seconds"]:
+        end = End.LIMIT
+    return end or (End.KILLED if status == signal.SIGKILL else End.FAILED if status else End.WELL)
 
 
 def _cpu_and_threads(process: int) -> tuple[float, int]:
@@ -130,32 +133,32 @@ def _waiting_seconds(process: int) -> float:
         return 0.0
 
 
-def _become(confinement: Confinement, mode: str, descriptors: list[int], names: dict[str, Any]) -> NoReturn:
-    """Become the program, in the forked process, with only its source, input and output open."""
+def _enter_and_play(confinement: Confinement, mode: str, descriptors: list[int], names: dict[str, Any]) -> NoReturn:
+    """Confine the forked process and run the program; only the program's source, input and output stay open."""
     try:
         source, given, output = descriptors
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for one, place in ((given, 0), (output, 1), (nowhere, 2)):
-            os.dup2(one, place)
-            os.close(one)
-        random.seed(0)  # Programs with random numbers get the same verdict again.
+        devnull = os.open(os.devnull, os.O_RDWR)
+        for descriptor, number in ((given, 0), (output, 1), (devnull, 2)):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        random.seed(0)  # A program that uses random numbers gets the same verdict every time.
         confinement.enter()
     except BaseException as error:
         os.write(1, str(error).encode())
-        os.kill(os.getpid(), signal.SIGKILL)  # Not the program's fault.
+        os.kill(os.getpid(), signal.SIGKILL)  # The program has not failed: the end is "killed".
     _play(mode, source, names)
 
 
 def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
-    """Run a program and exit with 0, with the program's own exit status, or with 1 after an error.
+    """Run a program and end the process with status 0, the program's own status, or 1 after an error.
 
     Args:
         mode: one of ``_MODES``.
-        source: file descriptor of the program.
-        names: names that are defined for the program.
+        source: file descriptor of the program's source.
+        names: global names of the preamble, which the program can use.
     """
     status = 1
-    # Dataclasses, type hints and pickle look a module up by its name.
+    # Dataclasses, type hints and pickle look up a module by its name.
     module = types.ModuleType("__main__" if mode == "run" else "program")
     space = vars(module)
     space.update(names, __name__=module.__name__)
@@ -168,9 +171,9 @@ def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does at its end
+        threading._shutdown()  # type: ignore[attr-defined]  # wait for threads, as the interpreter does at its end
         atexit._run_exitfuncs()
-        # Open files are flushed, as by Python at its end, while modules and functions still exist.
+        # As at the end of Python, open files are flushed while modules and functions still exist.
         for name in list(space):
             if not callable(space[name]) and not isinstance(space[name], types.ModuleType):
                 del space[name]
@@ -178,7 +181,7 @@ def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
         for stream in (sys.stdout, sys.__stdout__):
             if stream is not None and not stream.closed:
                 stream.flush()
-    except BaseException:  # Whatever it was: the program has failed.
+    except BaseException:
         status = 1
     finally:
         os._exit(status & 0xFF)
@@ -191,32 +194,32 @@ def _run(text: str, names: dict[str, Any]) -> None:
 
 
 def _call(text: str, names: dict[str, Any]) -> None:
-    """Call a program's functions by the request on standard input, and write their values to standard output."""
-    asked, replies = _read_input(), os.dup(1)
+    """Call functions of a program: standard input has the calls, and standard output gets the returned values."""
+    request, replies = _read_input(), os.dup(1)
     _mute_streams()
-    before = dict(names)
+    preamble = dict(names)
     exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
-    # The called function must be the program's, since the preamble and Python may have one of the same name.
-    own = {name: value for name, value in names.items() if name not in before or value is not before[name]}
-    if "call" in asked:
-        name = asked["call"]
-        values = [(own[name] if name in own else getattr(own["Solution"](), name))(*asked["arguments"])]
+    # Only the program's own functions are called: the preamble has functions of the same names.
+    own = {name: value for name, value in names.items() if name not in preamble or value is not preamble[name]}
+    if "call" in request:
+        name = request["call"]
+        values = [(own[name] if name in own else getattr(own["Solution"](), name))(*request["arguments"])]
     else:
-        known = {name: before[name] for name in IMPORTED}
-        exec(asked["setup"], known)  # noqa: S102 (of the reference)
-        known |= {name: own[name] for name in asked["functions"]}
-        values = [eval(expression, known) for expression in asked["expressions"]]  # noqa: S307 (of the reference)
+        scope = {name: preamble[name] for name in IMPORTED}
+        exec(request["setup"], scope)  # noqa: S102 (of the gold answer)
+        scope |= {name: own[name] for name in request["functions"]}
+        values = [eval(expression, scope) for expression in request["expressions"]]  # noqa: S307 (of the gold answer)
     data = json.dumps(pack(values)).encode()
     while data:
         data = data[os.write(replies, data) :]
 
 
 def _check(text: str, names: dict[str, Any]) -> None:
-    """Check assertions of the gold answer on values of the program, which does not run in this process."""
+    """Check assertions of the gold answer on values that a program returned, without the program in this process."""
     values = unpack(_read_input())
     _mute_streams()
     names |= {f"value_{index}": value for index, value in enumerate(values)}
-    exec(compile(text, "<tests>", "exec"), names)  # noqa: S102 (of the reference)
+    exec(compile(text, "<tests>", "exec"), names)  # noqa: S102 (of the gold answer)
 
 
 _MODES: dict[str, Callable[[str, dict[str, Any]], None]] = {"run": _run, "call": _call, "check": _check}
@@ -228,10 +231,10 @@ def _read_input() -> Any:
 
 
 def _mute_streams() -> None:
-    """Redirect standard input and output of the program to /dev/null."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    """Connect standard input and output of the program with /dev/null."""
+    devnull = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
-        os.dup2(nowhere, number)
+        os.dup2(devnull, number)
     _open_standard_streams()
 
 
@@ -242,10 +245,10 @@ def _open_standard_streams() -> None:
 
 
 def pack(value: Any) -> Any:
-    """Encode a value of plain types, or of numpy's, in JSON that distinguishes tuples, sets and dictionaries.
+    """Return a value of Python's or numpy's plain types as a JSON value that tells lists, tuples, sets and dicts apart.
 
     Raises:
-        TypeError: the value has another type.
+        TypeError: the value, or a value in it, has another type.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -253,32 +256,32 @@ def pack(value: Any) -> Any:
         if isinstance(value, kind):
             return kind(value)
     if isinstance(value, list):
-        return [pack(one) for one in value]
+        return [pack(item) for item in value]
     if isinstance(value, tuple | set | frozenset):
-        return {"tuple" if isinstance(value, tuple) else "set": [pack(one) for one in value]}
+        return {"tuple" if isinstance(value, tuple) else "set": [pack(item) for item in value]}
     if isinstance(value, dict):
-        return {"dict": [[pack(key), pack(one)] for key, one in value.items()]}
+        return {"dict": [[pack(key), pack(item)] for key, item in value.items()]}
     if hasattr(value, "tolist"):
         return pack(value.tolist())
     raise TypeError(f"{type(value).__name__} is no plain type")
 
 
 def unpack(packed: Any) -> Any:
-    """Decode a value of ``pack``; an instance of a subclass becomes one of its base.
+    """Return the value of a result of ``pack``; a subclass has become its plain type.
 
     Raises:
-        ValueError, TypeError: it is no value of ``pack``.
+        ValueError, TypeError: the value is no result of ``pack``.
     """
     if isinstance(packed, list):
-        return [unpack(one) for one in packed]
+        return [unpack(item) for item in packed]
     if not isinstance(packed, dict):
         return packed
     ((kind, content),) = packed.items()
     if kind == "dict":
-        return {unpack(key): unpack(one) for key, one in content}
+        return {unpack(key): unpack(item) for key, item in content}
     if kind not in ("tuple", "set"):
         raise ValueError(f"unknown kind {kind!r}")
-    return (tuple if kind == "tuple" else set)(unpack(one) for one in content)
+    return (tuple if kind == "tuple" else set)(unpack(item) for item in content)
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def test_a_killed_launcher_is_told_from_a_failed_program():
     ("name", "found", "message"),
     [
         ("platform.machine", "riscv64", "no filter .* is known for riscv64; there is one for x86_64, aarch64"),
-        ("landlock_version", 0, "no Landlock .*set verify.code.require_landlock to false where nothing"),
+        ("landlock_version", 0, "no Landlock .*set verify.code.require_landlock to false if programs"),
     ],
 )
 def test_a_machine_that_cannot_confine_is_refused_by_name(monkeypatch, name, found, message):
