@@ -1,4 +1,4 @@
-"""Commands that measure, draw and generate what docs and configs hold; the project runs without them."""
+"""Commands for developers: they write docs and configs, measure, and support tests. The project runs without them."""
 
 from pathlib import Path
 

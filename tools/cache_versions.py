@@ -1,9 +1,9 @@
-"""What the results of every cached task depend on, and a note of it.
+"""Cache versions of all cached tasks, with fingerprints of their sources.
 
     python -m tools.cache_versions      writes tools/cache_versions.json (make versions)
 
-A task's sources are its declaration and the modules of tasks/ that this reaches by imports, without those that cannot
-change a result (see ``_NEUTRAL``), and without comments, docstrings and formatting.
+The sources of a task are its declaration and the modules of tasks/ that the declaration reaches by imports, except
+modules that cannot change a result (see ``_NEUTRAL``). Comments, docstrings and formatting do not count.
 """
 
 import ast
@@ -17,8 +17,8 @@ from tools import ROOT
 
 NOTE = ROOT / "tools" / "cache_versions.json"
 TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.py")]
-# How artifacts are stored, errors are worded, progress is shown and settings are parsed: a change there that matters
-# changes the settings or the digests that enter a cache key.
+# Modules that store artifacts, word errors, show progress and parse settings. If a change there matters, it changes the
+# settings or the digests in the cache key.
 _NEUTRAL = (
     *("tasks.store.", "tasks.process.provenance.", "tasks.errors.", "tasks.flyte.", "tasks.process.progress."),
     "tasks.settings.",
@@ -27,20 +27,20 @@ _NEUTRAL = (
 
 @cache
 def declared() -> dict[str, ast.FunctionDef]:
-    """The declarations of the cached tasks, by their names."""
+    """Return the declarations of the cached tasks by name."""
     functions = [one for path in TASKS for one in _tree(path).body if isinstance(one, ast.FunctionDef)]
     return {one.name: one for one in functions if ast.unparse(one.decorator_list[0]).startswith("step(")}
 
 
 def version(task: str) -> str:
-    """The cache version that a task declares."""
+    """Return the cache version that a task declares."""
     (decorator,) = declared()[task].decorator_list
     assert isinstance(decorator, ast.Call), task
     return str(ast.literal_eval(decorator.args[0]))
 
 
 def sources(task: str) -> list[Path]:
-    """The modules whose change can change what a task computes."""
+    """Return the modules whose changes can change the result of a task."""
     found: set[Path] = set()
     waiting = list(_imports(declared()[task]))
     while waiting:
@@ -68,9 +68,9 @@ def _imports(tree: ast.AST) -> set[str]:
 
 
 def fingerprint(task: str) -> str:
-    """A digest of what a task's declaration and sources do."""
+    """Return a digest of the code of a task's declaration and sources."""
     declaration = copy.deepcopy(declared()[task])
-    declaration.decorator_list = []  # Its version is noted beside the digest; the rest is for Flyte.
+    declaration.decorator_list = []  # The version is stored beside the digest; the other arguments are for Flyte.
     digest = hashlib.sha256(_code(declaration).encode())
     for path in sources(task):
         digest.update(_code_of(path).encode())
@@ -86,7 +86,7 @@ def _code_of(path: Path) -> str:
 
 
 def _code(tree: ast.AST) -> str:
-    """A syntax tree as text, without docstrings, also those under fields; they are taken from the tree."""
+    """Return a syntax tree as text, after removing all docstrings from the tree, also those of fields."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
@@ -96,7 +96,7 @@ def _code(tree: ast.AST) -> str:
 
 @cache
 def current() -> dict[str, dict[str, str]]:
-    """Version and fingerprint of every cached task."""
+    """Return the version and the fingerprint of every cached task."""
     return {task: {"version": version(task), "sources": fingerprint(task)} for task in sorted(declared())}
 
 

@@ -1,6 +1,6 @@
-"""Python programs that are forked from a process which has loaded the heavy modules: each starts five seconds sooner.
+"""Python programs that are forked from a process with the heavy modules loaded. Each starts five seconds sooner.
 
-Tests start programs this way. Benchmarks, whose numbers hold the start too, do not.
+Tests start programs this way. Benchmarks do not, because they also measure the start.
 """
 
 import atexit
@@ -21,20 +21,20 @@ from tools.runs import Runner as Started
 
 
 def forkserver() -> ForkServerContext:
-    """The way of starting processes by which each begins with what ``tools/loaded.py`` loads."""
+    """Return the context whose processes start with the modules of ``tools/loaded.py`` loaded."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tools.loaded"])
     return context
 
 
 class Program:
-    """A running program, in a session of its own.
+    """A running program in its own session.
 
     Args:
-        command: a console script of the environment, or ``-m`` and a module; then its arguments.
-        environment: all of its variables.
-        folder: where it starts.
-        together: whether what it prints to standard error comes with the rest.
+        command: a console script of the environment, or ``-m`` and a module, then the arguments.
+        environment: all environment variables of the program.
+        folder: working directory.
+        together: if True, standard error is merged into standard output.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Program:
     ) -> None:
         self.command = command
         self._files = [tempfile.NamedTemporaryFile("w+") for _ in range(1 if together else 2)]  # noqa: SIM115 - closed with the object
-        places = [file.name for file in self._files]
-        self._process = forkserver().Process(target=_run, args=(command, dict(environment), folder, places))
+        outputs = [file.name for file in self._files]
+        self._process = forkserver().Process(target=_run, args=(command, dict(environment), folder, outputs))
         self._process.start()
 
     @property
@@ -57,16 +57,20 @@ class Program:
 
     @property
     def printed(self) -> str:
-        """What it has printed so far to standard output."""
+        """Standard output so far."""
         return Path(self._files[0].name).read_text()
 
     def send(self, how: signal.Signals, to_all: bool = False) -> None:
-        """Send it a signal, if it has not ended; ``to_all`` of its session."""
+        """Send a signal to the program if it has not ended, or with ``to_all`` to its process group."""
         if self.returncode is None:
             (os.killpg if to_all else os.kill)(self.pid, how)
 
     def end(self, seconds: float = 600) -> subprocess.CompletedProcess[str]:
-        """Wait until it has ended, and return what it printed; after so many seconds it is killed."""
+        """Wait for the end of the program, and return its output.
+
+        Raises:
+            subprocess.TimeoutExpired: the program did not end in time, and was killed.
+        """
         self._process.join(seconds)
         if self.returncode is None:
             self.send(signal.SIGKILL, to_all=True)
@@ -78,14 +82,14 @@ class Program:
         return subprocess.CompletedProcess(self.command, self.returncode, texts[0], "".join(texts[1:]))
 
 
-def _run(command: list[str], environment: dict[str, str], folder: Path, places: list[str]) -> None:
+def _run(command: list[str], environment: dict[str, str], folder: Path, outputs: list[str]) -> None:
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    tempfile.tempdir = None  # It is chosen anew, by the environment.
-    for stream, place in ((1, places[0]), (2, places[-1])):
-        os.dup2(os.open(place, os.O_WRONLY | os.O_APPEND), stream)
+    tempfile.tempdir = None  # The next use reads it from the environment again.
+    for stream, output in ((1, outputs[0]), (2, outputs[-1])):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND), stream)
     _read_environment()
     try:
         if command[0] == "-m":
@@ -100,7 +104,7 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, places: 
 
 
 def _read_environment() -> None:
-    """Do what flytekit does with the environment when it is imported."""
+    """Initialize flytekit from the environment, as its import does."""
     from flytekit.configuration import DataConfig
     from flytekit.core import data_persistence
     from flytekit.core.context_manager import FlyteContextManager
@@ -114,15 +118,15 @@ def _read_environment() -> None:
 
 
 def run(command: list[str], environment: Mapping[str, str], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end."""
+    """Run a program, and return its output."""
     return Program(command, environment, folder).end()
 
 
 class Runner(Started):
-    """Starts workflows as ``tools.runs.Runner`` does, in forked processes."""
+    """Runner of workflows as ``tools.runs.Runner``, but in forked processes."""
 
     def launch(self, workflow: str, *options: str) -> Program:
-        """Starts a workflow; both streams of its output come together."""
+        """Start a workflow, with standard error merged into standard output."""
         return Program(self._forked(workflow, *options), self.environment, self.folder, together=True)
 
     def run(self, workflow: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The picture of the workflow in the README, drawn from the workflow itself.
+"""The picture of the workflow in the README, drawn from the code of the workflow.
 
 python -m tools.graphs      writes docs/mu_grpo.svg (make graph)
 """
@@ -18,9 +18,9 @@ from workflows.mu_grpo import mu_grpo
 PICTURE = ROOT / "docs/mu_grpo.svg"
 BEFORE, AFTER = "before the stages", "after the stages"
 _RUNS_ON = {"generate": ("engine", ORANGE), "evaluate": ("engine", ORANGE), "optimize": ("trainer", BLUE)}
-"""The engine or trainer whose GPUs a task runs on, and its color; all others run on CPUs."""
+"""Engine or trainer whose GPUs a task uses, with its color. Other tasks run on CPUs."""
 _WIDTH, _HEIGHT, _PILE = 0.84, 0.62, 0.06
-"""A card as shares of its place, and the distance between the cards of a pile."""
+"""Width and height of a card as shares of its cell, and the offset between the cards of a pile."""
 _CORNERS = "round,pad=0,rounding_size=0.06"
 _DARK = "".join(f"--{name}: {dark}; " for name, (_, dark) in PALETTE.items())
 _GROUND = (
@@ -37,29 +37,29 @@ class Card(NamedTuple):
 
 
 def cards_of(node: Node) -> Iterator[Card]:
-    """Yield the cards of a node: of its task, or of all tasks of its sub-workflow."""
+    """Yield the card of a node's task, or the cards of all tasks in its sub-workflow."""
     entity = node.flyte_entity
     if hasattr(entity, "nodes"):
         for inner in entity.nodes:
             yield from cards_of(inner)
         return
-    mapped = getattr(entity, "python_function_task", None)  # of a map task
+    mapped = getattr(entity, "python_function_task", None)  # Only map tasks have it.
     task = (mapped or entity).name.rpartition(".")[2]
-    if task != "average":  # which takes no time
+    if task != "average":  # An average takes no time.
         yield Card(task, mapped is not None)
 
 
 def columns() -> dict[str, list[Card]]:
     """Return the cards of the workflow before the stages, of every stage, and after the stages."""
-    found: dict[str, list[Card]] = {}
+    cards: dict[str, list[Card]] = {}
     heading = BEFORE
     for node in mu_grpo.nodes:
         if node.id.startswith("stage-"):
             heading = AFTER
-            found[node.id.replace("-", " ")] = list(cards_of(node))
+            cards[node.id.replace("-", " ")] = list(cards_of(node))
         else:
-            found.setdefault(heading, []).extend(cards_of(node))
-    return found
+            cards.setdefault(heading, []).extend(cards_of(node))
+    return cards
 
 
 def picture() -> str:

@@ -1,7 +1,7 @@
-"""What forked programs begin with: the heavy modules, and the schemas of all records, which Flyte asks for.
+"""Preloaded state of forked programs: the heavy modules, and the schemas of all records, which Flyte asks for.
 
-No module that declares tasks or workflows: these read the environment when imported. flytekit does too, and reads it
-again in every program.
+Modules that declare tasks or workflows are not loaded here, because they read the environment when they are imported.
+flytekit does so too; ``tools/forked.py`` initializes it again in every program.
 """
 
 import gc
@@ -35,15 +35,15 @@ MODULES = [
 
 
 def _subclasses(model: type[FlyteModel]) -> Iterator[type[FlyteModel]]:
-    for one in model.__subclasses__():
-        yield one
-        yield from _subclasses(one)
+    for subclass in model.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 for name in MODULES:
     import_module(name)
 for model in set(_subclasses(FlyteModel)):
-    with suppress(KeyError, IndexError):  # a base class without a schema of its own
+    with suppress(KeyError, IndexError):  # Some base classes have no schema.
         model.model_json_schema()
 gc.collect()
-gc.freeze()  # Otherwise every program walks all of this at a collection, and copies its pages.
+gc.freeze()  # Otherwise a garbage collection in every program visits all these objects and copies their pages.

@@ -1,4 +1,4 @@
-"""The files that follow from the table of the paper's runs: settings of every run, the reproduction's, a page.
+"""The files that are made from the table of the paper's runs: a file per run, the reproduction, and a page.
 
 python -m tools.paper_configs      writes configs/paper/ and docs/hyperparameters.md (make configs)
 """
@@ -18,14 +18,14 @@ from tools.paper_table import FOLDER, TABLE, Entry, PaperRun, entry, layers, lea
 REPRODUCE = FOLDER / "reproduce.yaml"
 PAGE = ROOT / "docs/hyperparameters.md"
 STAGES = 4
-"""A constant of the workflows."""
+"""Number of stages, a constant of the workflows."""
 _REPRODUCED_ON = "gpu-4"
 _WIDTH = 120
 _ORIGIN = "from configs/paper/table.yaml"
 
 
 def config(run: PaperRun) -> str:
-    """The text of a run's file."""
+    """Return the text of the file of a run."""
     settings, entries = run.settings, run.entries
     path, axes = run.path.relative_to(ROOT), table()["axes"]
     workflow = "grpo" if settings.updates_per_rollout else "mu_grpo"
@@ -42,7 +42,7 @@ def config(run: PaperRun) -> str:
 
 
 def reproduction() -> str:
-    """The text of the reproduction's file: the runs on one hardware, as what they share and where they differ."""
+    """Return the text of the reproduction's file: settings of the runs on one hardware, shared ones and others."""
     axes = table()["axes"]
     sections: dict[tuple[str, ...], dict[str, Entry]] = {}
     for one in layers():
@@ -52,10 +52,10 @@ def reproduction() -> str:
         if len(apart) > 1:
             raise ValueError(f"{TABLE.name}: {one.setting} for {apart}: a reproduction's layer has one axis")
         shared: tuple[str, ...] = () if one.setting == "store" else ("experiment", "common")
-        own = [("experiment", f"{axis}s", name) for axis, names in apart.items() for name in names]
-        places: list[tuple[str, ...]] = [*own] or [shared]
-        for place in places:
-            sections.setdefault(place, {})[one.setting] = one
+        by_axis = [("experiment", f"{axis}s", name) for axis, names in apart.items() for name in names]
+        paths: list[tuple[str, ...]] = [*by_axis] or [shared]
+        for section in paths:
+            sections.setdefault(section, {})[one.setting] = one
     of_models = [("experiment", f"{axis}s", name) for axis in ("model", "system") for name in axes[axis]]
     entries = [
         ((*place, *name.split(".")), sections[place][name])
@@ -100,7 +100,7 @@ def _text(head: Sequence[str], entries: Iterable[tuple[Sequence[str], Entry]]) -
 
 
 def _setting(indent: str, key: str, one: Entry) -> Iterator[str]:
-    """A line with its comment, or the comment above it where both are too long."""
+    """Yield a setting with its comment on one line, or below its comment if the line is too long."""
     setting, comment = f"{indent}{key}: {scalar(one.value)}", f"# {one.tag}: {one.reason}"
     if len(setting) + 2 + len(comment) <= _WIDTH:
         yield f"{setting}  {comment}"
@@ -110,14 +110,14 @@ def _setting(indent: str, key: str, one: Entry) -> Iterator[str]:
 
 
 def scalar(value: Any) -> str:
-    """A value as YAML, in one line."""
+    """Return a value as one line of YAML."""
     if isinstance(value, str) and "\n" in value:
         return json.dumps(value)
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
 
 
 def page() -> str:
-    """The text of docs/hyperparameters.md."""
+    """Return the text of docs/hyperparameters.md."""
     rows, counts = list(_rows()), dict.fromkeys(table()["tags"], 0)
     for *_, tag, _reason in rows:
         counts[tag] += 1
@@ -149,7 +149,7 @@ Without effect in these runs, or in those that are named; of a section, what the
 
 
 def _rows() -> Iterator[tuple[str, str, str, str, str]]:
-    """Setting, runs, value, source and reason, of all that have an effect."""
+    """Yield setting, runs, value, source and reason of all entries that have an effect."""
     entries = [one for one in layers() if one.tag != "unused"]
     resolved = [(run.entries, leaves(run.settings.model_dump(mode="json"))) for run in runs()]
     for setting in ordered({one.setting for one in entries}):
@@ -173,29 +173,29 @@ def _shown(value: Any) -> str:
 
 
 def _names(one: Entry) -> str:
-    """The names of the runs that an entry is for."""
+    """Return the names of the runs of an entry."""
     axes = table()["axes"]
     return "; ".join(", ".join(axes[axis][name] for name in names) for axis, names in one.runs.items())
 
 
 def _unused() -> dict[str, list[str]]:
-    """Settings by the reason why they have no effect."""
-    found: dict[str, list[str]] = {}
+    """Return the settings without effect, by the reason."""
+    settings: dict[str, list[str]] = {}
     for one in layers():
         if one.tag == "unused":
             names = _names(one)
-            found.setdefault(f"{one.reason} ({names})" if names else one.reason, []).append(f"`{one.setting}`")
-    return found
+            settings.setdefault(f"{one.reason} ({names})" if names else one.reason, []).append(f"`{one.setting}`")
+    return settings
 
 
 @cache
 def written() -> dict[Path, str]:
-    """Every file that follows from the table, with its text."""
+    """Return the texts of all files that are made from the table, by path."""
     return {**{run.path: config(run) for run in runs()}, REPRODUCE: reproduction(), PAGE: page()}
 
 
 def main() -> None:
-    """Renews all of them, and deletes files of runs that there are no more."""
+    """Write all files, and delete the files of runs that are not in the table."""
     files = written()
     for path in FOLDER.glob("*/*.yaml"):
         if path not in files:

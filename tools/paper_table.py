@@ -1,4 +1,4 @@
-"""The paper's runs, as configs/paper/table.yaml has them: every value once, with where it comes from."""
+"""The paper's runs, read from configs/paper/table.yaml, which has every value once, with its source."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ class Entry:
     """A setting in a layer of the table."""
 
     setting: str
-    """The whole name, as in ``optimize.learning_rate``; or a section, for what is in it."""
+    """Full name of a setting, as in ``optimize.learning_rate``, or of a section for all settings in it."""
     tag: str
     reason: str
     runs: Mapping[str, Sequence[str]]
-    """Names by axis; an axis that is not there stands for all of its names."""
+    """Names by axis. A missing axis means all names of this axis."""
     given: bool
-    """There is a value, which files state."""
+    """Whether the entry has a value, which the files of its runs state."""
     value: Any = None
 
 
 @dataclass(frozen=True)
 class PaperRun:
-    """A model, trained by a system, on some hardware."""
+    """A run of the paper: a model that a system trains on some hardware."""
 
     model: str
     system: str
@@ -45,9 +45,9 @@ class PaperRun:
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
-        """The entries that hold for it, by setting."""
-        own = {"model": self.model, "system": self.system, "hardware": self.hardware}
-        return {one.setting: one for one in layers() if all(own[axis] in names for axis, names in one.runs.items())}
+        """Entries of this run by setting."""
+        axes = {"model": self.model, "system": self.system, "hardware": self.hardware}
+        return {one.setting: one for one in layers() if all(axes[axis] in names for axis, names in one.runs.items())}
 
     @cached_property
     def settings(self) -> RunSettings:
@@ -66,19 +66,19 @@ def table() -> dict[str, Any]:
 
 @cache
 def layers() -> list[Entry]:
-    """Every entry, in the table's order."""
-    found = []
+    """Return all entries in the order of the table."""
+    entries = []
     for layer in table()["layers"]:
         runs = {axis: names for axis, names in layer.items() if axis != "settings"}
         for axis, names in runs.items():
             if unknown := set(names) - set(table()["axes"][axis]):
                 raise ValueError(f"{TABLE.name}: {axis} {', '.join(unknown)} is not in axes.{axis}")
-        found += [entry(setting, fields, runs) for setting, fields in layer["settings"].items()]
-    return found
+        entries += [entry(setting, fields, runs) for setting, fields in layer["settings"].items()]
+    return entries
 
 
 def entry(setting: str, fields: Mapping[str, Any], runs: Mapping[str, Sequence[str]]) -> Entry:
-    """A setting's entry from its fields in the table: a tag with a reason, and perhaps a value."""
+    """Return the entry of a setting from its fields in the table: a tag with a reason, and an optional value."""
     tags = [name for name in fields if name != "value"]
     if len(tags) != 1 or tags[0] not in table()["tags"]:
         raise ValueError(f"{TABLE.name}: {setting} has {tags}; allowed: one of {', '.join(table()['tags'])}")
@@ -87,37 +87,37 @@ def entry(setting: str, fields: Mapping[str, Any], runs: Mapping[str, Sequence[s
 
 @cache
 def runs() -> list[PaperRun]:
-    """Hardware by hardware."""
+    """Return all runs, in the order of hardware, model and system."""
     axes = table()["axes"]
     every = product(axes["hardware"], axes["model"], axes["system"])
     return [PaperRun(model, system, hardware) for hardware, model, system in every]
 
 
 def nested(place: Sequence[str], value: Any) -> dict[str, Any]:
-    """``a, b`` and 1 as ``{a: {b: 1}}``."""
+    """Return a value in nested dictionaries: ``a, b`` and 1 give ``{a: {b: 1}}``."""
     inner, *outer = reversed(place)
-    return reduce(lambda found, key: {key: found}, outer, {inner: value})
+    return reduce(lambda values, key: {key: values}, outer, {inner: value})
 
 
 def leaves(values: Mapping[str, Any], name: str = "") -> dict[str, Any]:
-    """Every setting that is no section, by its whole name, in the order of the models' fields."""
-    found: dict[str, Any] = {}
+    """Return the values of all settings that are not sections, by full name, in the order of the models' fields."""
+    settings: dict[str, Any] = {}
     for key, value in values.items():
         inner = f"{name}.{key}".removeprefix(".")
-        found |= leaves(value, inner) if isinstance(value, dict) and value else {inner: value}
-    return found
+        settings |= leaves(value, inner) if isinstance(value, dict) and value else {inner: value}
+    return settings
 
 
 def covers(setting: str, leaf: str) -> bool:
-    """Return True if an entry of that name speaks of a setting."""
+    """Return whether an entry with the name ``setting`` is about the setting ``leaf``."""
     return f"{leaf}.".startswith(f"{setting}.")
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Entries' names in the order of the models' fields.
+    """Return names of entries in the order of the models' fields.
 
     Raises:
-        ValueError: a name is that of no setting.
+        ValueError: there is no setting with one of the names.
     """
     places = {name: next((i for i, leaf in enumerate(_fields()) if covers(name, leaf)), None) for name in names}
     if unknown := [name for name, place in places.items() if place is None]:

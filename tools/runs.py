@@ -1,4 +1,4 @@
-"""Runs of the real workflows through the real command, each with a home (and so a Flyte cache) of its own."""
+"""Runs of the real workflows by the real command, each with its own home and so its own Flyte cache."""
 
 import os
 import subprocess
@@ -10,13 +10,13 @@ from tools import ROOT
 
 CONFIG = ROOT / "tools/small.yaml"
 FILES = {"mu": "mu_grpo", "arm": "laboratory"}
-"""Files of workflows that do not begin with the file's name."""
+"""Names of files, by the first word of workflows whose names do not begin with the name of the file."""
 PYFLYTE = Path(sys.executable).parent / "pyflyte"
 
 
 @dataclass
 class Runner:
-    """Starts workflows against one store with one cache."""
+    """Runner of workflows with one store and one cache."""
 
     folder: Path
     config: Path = CONFIG
@@ -29,8 +29,8 @@ class Runner:
         name = workflow.split("_")[0]
         file = ROOT / "workflows" / f"{FILES.get(name, name)}.py"
         store = [] if "--store" in options else ["--store", str(self.store)]
-        flags = [one for one in options if one == "--overwrite-cache"]  # of the command, not of the workflow
-        options = tuple(one for one in options if one not in flags)
+        flags = [option for option in options if option == "--overwrite-cache"]  # An option of ``pyflyte run``.
+        options = tuple(option for option in options if option not in flags)
         inputs = [] if workflow.startswith(("rescore", "evaluation")) else ["--inputs-file", str(self.config)]
         return [str(PYFLYTE), "run", *flags, str(file), workflow, *inputs, *store, *options]
 
@@ -39,8 +39,8 @@ class Runner:
         home, temporary = self.folder / "home", self.folder / "tmp"
         home.mkdir(exist_ok=True)
         temporary.mkdir(exist_ok=True)
-        own = {"HOME": str(home), "TMPDIR": str(temporary), "COLUMNS": "100", "HF_HUB_OFFLINE": "1"}
-        return {**os.environ, **own}
+        variables = {"HOME": str(home), "TMPDIR": str(temporary), "COLUMNS": "100", "HF_HUB_OFFLINE": "1"}
+        return {**os.environ, **variables}
 
     def run(self, workflow: str, *options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -53,7 +53,7 @@ class Runner:
         )
 
     def made(self, workflow: str, *options: str) -> str:
-        """Runs a workflow that has to end well; returns what it printed."""
+        """Run a workflow that must succeed, and return its output."""
         done = self.run(workflow, *options)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -70,6 +70,6 @@ class Runner:
 
 
 def steps(output: str) -> list[str]:
-    """Titles of the work that a run did: what was cached prints nothing."""
+    """Return the titles of the steps that a run executed. A cached step prints nothing."""
     lines = (line.partition(":") for line in output.splitlines())
     return [title for title, colon, rest in lines if colon and " in " in rest and " s" in rest and "/" in rest]

@@ -1,4 +1,4 @@
-"""S3 servers of this machine's own, of three makes, with a bucket per test."""
+"""Local S3 servers (moto, versitygw and rclone) for tests and benchmarks."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ _RCLONE_LACKS = ("keep the first of two conditional writes at the same time", "k
 
 
 class S3:
-    """A running server."""
+    """A running S3 server."""
 
     def __init__(self, port: int, pid: int, host: str = LOOPBACK, lacks: Sequence[str] = ()) -> None:
         self.endpoint = f"http://{host}:{port}"
@@ -31,12 +31,12 @@ class S3:
         self._lacks = lacks
 
     def skip_unless_it_can(self, do: str) -> None:
-        """Skips the test on a server that is known not to do this."""
+        """Skip the test if this server is known to lack a feature."""
         if do in self._lacks:
             pytest.skip(f"this server does not {do}")
 
     def environment(self, cache: Path, endpoint: str = "") -> dict[str, str]:
-        """The variables by which a process reaches it, with its local copy of stores below ``cache``."""
+        """Return the environment variables for a client of the server, with local copies of stores below ``cache``."""
         return {
             "AWS_ENDPOINT_URL": endpoint or self.endpoint,
             "AWS_ACCESS_KEY_ID": "test",
@@ -47,32 +47,32 @@ class S3:
         }
 
     def client(self, **settings: Any) -> Any:
-        """A plain client, independent of the code under test."""
+        """Return a boto3 client, which is independent of the code under test."""
         keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
         return boto3.client("s3", endpoint_url=self.endpoint, **{**keys, **settings})
 
     def bucket(self) -> str:
-        """The name of a new bucket."""
+        """Create a bucket, and return its name."""
         name = f"test-{uuid.uuid4().hex[:12]}"
         self.client().create_bucket(Bucket=name)
         return name
 
     def delete_objects(self, bucket: str) -> None:
-        """Deletes every object of a bucket."""
+        """Delete all objects of a bucket."""
         client, keys = self.client(), self.keys(bucket)
         for start in range(0, len(keys), 1000):
             some = [{"Key": key} for key in keys[start : start + 1000]]
             client.delete_objects(Bucket=bucket, Delete={"Objects": some})
 
     def keys(self, bucket: str) -> list[str]:
-        """Every object of a bucket, which is given by its name or its address."""
+        """Return the keys of all objects of a bucket, which is a name or an ``s3://`` address."""
         pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket.removeprefix("s3://"))
-        return [found["Key"] for page in pages for found in page.get("Contents", [])]
+        return [item["Key"] for page in pages for item in page.get("Contents", [])]
 
 
 @contextmanager
 def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull), host: str = LOOPBACK) -> Iterator[S3]:
-    """Starts moto as a process and waits until it answers; ``log`` gets a line per request."""
+    """Start moto as a process and wait until it answers. ``log`` gets a line per request."""
     port = free_port()
     with _serve([sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], port, extra, log, host) as s3:
         yield s3
@@ -80,7 +80,7 @@ def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull),
 
 @contextmanager
 def versitygw(folder: Path) -> Iterator[S3]:
-    """Serves a folder with Versity's gateway, which ``make system-programs`` builds where Go is."""
+    """Serve a folder with versitygw, which ``make system-programs`` builds if Go is installed."""
     folder.mkdir(parents=True)
     port = free_port()
     options = ["--access", "test", "--secret", "test", "--port", f"{LOOPBACK}:{port}", "--keep-alive", "--quiet"]
@@ -90,7 +90,7 @@ def versitygw(folder: Path) -> Iterator[S3]:
 
 @contextmanager
 def rclone(folder: Path) -> Iterator[S3]:
-    """Serves a folder with rclone, which keeps connections open; ``make .venv-proxy/.installed`` brings it."""
+    """Serve a folder with rclone, which keeps connections open. ``make .venv-proxy/.installed`` installs it."""
     folder.mkdir(parents=True)
     port = free_port()
     options = ["--addr", f"{LOOPBACK}:{port}", "--auth-key", "test,test", str(folder)]
@@ -99,7 +99,7 @@ def rclone(folder: Path) -> Iterator[S3]:
 
 
 def rclone_version() -> str:
-    """The version of rclone, such as ``rclone v1.75.2``; empty when it is missing."""
+    """Return the version of rclone, such as ``rclone v1.75.2``; empty if it is not installed."""
     program = find("rclone")
     if program is None:
         return ""
@@ -127,14 +127,18 @@ def _serve(
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def wait_until_open(port: int, seconds: float = 60, host: str = LOOPBACK) -> None:
-    """Returns once something answers on the port."""
+    """Wait until a server answers on the port.
+
+    Raises:
+        TimeoutError: no server answered in time.
+    """
     for _ in range(int(seconds * 20)):
         try:
             urllib.request.urlopen(f"http://{host}:{port}/", timeout=5).close()

@@ -1,4 +1,4 @@
-"""Tasks and workflows as they are registered with a cluster, read from the package that ``pyflyte`` makes of them."""
+"""Tasks and workflows as they are registered with a cluster, read from a package of ``pyflyte package``."""
 
 import os
 import re
@@ -20,16 +20,16 @@ class Serialised:
     workflows: dict[str, workflow_pb2.WorkflowSpec]
     launch_plans: dict[str, launch_plan_pb2.LaunchPlan]
     code: dict[str, bytes]
-    """The archive of the code, when it is copied along."""
+    """The archive of the code; empty if the code is not copied."""
 
 
 def function_of(name: str) -> str:
-    """The function of a task; that of a map task too."""
+    """Return the name of the function of a task or a map task."""
     return re.sub(r"^map_(\w+)_[0-9a-f]{32}-arraynode$", r"\1", name.rpartition(".")[2])
 
 
 def serialise(folder: Path, deployment: Path, package_of: str = "workflows", copy: str = "none") -> Serialised:
-    """Packages workflows for a deployment, by the real command; ``copy``: none, all or auto of the code goes along."""
+    """Package workflows for a deployment by the real command. ``copy`` is its option: none, all or auto."""
     package = folder / "package.tgz"
     command = [
         *("pyflyte", "--pkgs", package_of, "package", "--image", "unused:latest", "--source", str(ROOT)),
@@ -37,7 +37,7 @@ def serialise(folder: Path, deployment: Path, package_of: str = "workflows", cop
     ]
     done = run(command, {**os.environ, "MU_GRPO_DEPLOYMENT": str(deployment)})
     assert done.returncode == 0, done.stdout + done.stderr
-    found = Serialised({}, {}, {}, {})
+    serialised = Serialised({}, {}, {}, {})
     with tarfile.open(package) as archive:
         for member in archive:
             file = archive.extractfile(member)
@@ -45,13 +45,13 @@ def serialise(folder: Path, deployment: Path, package_of: str = "workflows", cop
             content = file.read()
             if member.name.endswith("_1.pb"):
                 task = task_pb2.TaskSpec.FromString(content)
-                found.tasks[task.template.id.name] = task
+                serialised.tasks[task.template.id.name] = task
             elif member.name.endswith("_2.pb"):
                 workflow = workflow_pb2.WorkflowSpec.FromString(content)
-                found.workflows[workflow.template.id.name] = workflow
+                serialised.workflows[workflow.template.id.name] = workflow
             elif member.name.endswith("_3.pb"):
                 plan = launch_plan_pb2.LaunchPlan.FromString(content)
-                found.launch_plans[plan.id.name] = plan
+                serialised.launch_plans[plan.id.name] = plan
             elif member.name.endswith(".tar.gz"):
-                found.code[member.name] = content
-    return found
+                serialised.code[member.name] = content
+    return serialised

@@ -1,1 +1,1 @@
-"""Plan what a run takes on a cluster, and check that it can start there (preflight)."""
+"""Predict the time and price of a run on a cluster, and check that the run can start there (preflight)."""

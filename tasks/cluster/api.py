@@ -1,4 +1,4 @@
-"""Questions to an API server about one namespace; nothing is changed."""
+"""Read-only client of an API server for the checks of one namespace."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from urllib3.exceptions import HTTPError
 
 State = Literal["ok", "warning", "failed", "not tried"]
 Result = tuple[State, str, str]
-"""The state, what is found, and the fix."""
+"""State, finding and fix."""
 Object = dict[str, Any]
 """An object of Kubernetes, as JSON."""
 _LOGIN = (
@@ -23,10 +23,10 @@ STRANGE = (
     "an answer that is none of Kubernetes'",
     "Check that the address is an API server's, not a proxy's or a login page's",
 )
-"""The finding and the fix for a server that is not Kubernetes. Its answer is not shown: it may hold a secret."""
+"""Finding and fix for a server that is not Kubernetes. Its answer is not shown, because it may contain a secret."""
 _REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 _REFUSED = re.compile(r'^the API server answers \w+: (?:pods? "\S+" is (?:forbidden|invalid): )?')
-"""The beginning of a refusal, with the generated name of a pod that nobody knows."""
+"""Prefix of a refusal, with the generated name of the pod, which is removed from messages."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Finding:
 
 
 class Unknown(Exception):
-    """A question to a server has no answer; ``fix`` would bring one, ``reason`` is the API server's word for it."""
+    """A server gave no answer. ``fix`` says how to get one, ``reason`` is the reason in the API server's status."""
 
     def __init__(self, why: str, fix: str = "", reason: str = "") -> None:
         super().__init__(why)
@@ -48,7 +48,7 @@ class Unknown(Exception):
 
 
 def run_check(name: str, check: Callable[[], Result], unknown: State = "not tried") -> Finding:
-    """Return what a check finds, or a finding with the state ``unknown`` if something that it needs is not known."""
+    """Return the finding of a check, or a finding with the state ``unknown`` if the check raises ``Unknown``."""
     try:
         return Finding(name, *check())
     except Unknown as error:
@@ -56,14 +56,14 @@ def run_check(name: str, check: Callable[[], Result], unknown: State = "not trie
 
 
 def root_cause(error: BaseException) -> str:
-    """Return what the innermost of chained errors says, on one line."""
+    """Return the message of the innermost of chained errors, on one line."""
     while (deeper := error.__cause__ or error.__context__) is not None:
         error = deeper
     return " ".join(str(error).split())
 
 
 class Permission(NamedTuple):
-    """Something that this user must be allowed to do."""
+    """A permission that the user needs."""
 
     verb: str
     resource: str
@@ -76,7 +76,7 @@ class Permission(NamedTuple):
 
 
 def required_permissions(namespace: str, secret: str) -> dict[str, Permission]:
-    """Return every permission that a preflight uses; the role of k8s/components/preflight grants them."""
+    """Return the permissions that a preflight needs, by name; the role of k8s/components/preflight grants them."""
     return {
         "namespaces": Permission("list", "namespaces"),
         "nodes": Permission("list", "nodes"),
@@ -88,16 +88,16 @@ def required_permissions(namespace: str, secret: str) -> dict[str, Permission]:
 
 
 class Api:
-    """An API server that is asked about the namespace of a run's pods, and the secret that they take keys from.
+    """Client of an API server, for the namespace of a run's pods and for their secret.
 
-    Every question raises ``Unknown`` if it has no answer within some seconds.
+    Every method raises ``Unknown`` if the server does not answer within ``seconds``.
     """
 
     def __init__(
         self, kubeconfig: Path | None, context: str | None, namespace: str, secret: str, seconds: float
     ) -> None:
-        """Log in with a kubeconfig as kubectl does, or in a pod without one by its service account."""
-        from kubernetes import client, config  # half a second, which nothing but a preflight waits for
+        """Log in with a kubeconfig as kubectl does, or with the service account in a pod without a kubeconfig."""
+        from kubernetes import client, config  # The import takes half a second, and only a preflight needs it.
 
         self.namespace, self.required = namespace, required_permissions(namespace, secret)
         self.denied: list[str] = []
@@ -111,12 +111,12 @@ class Api:
                 config.load_incluster_config(configuration)
             else:
                 config.load_kube_config(file, context, configuration)
-        except Exception as error:  # whatever a malformed file makes it raise
+        except Exception as error:  # A malformed file can raise any exception.
             raise Unknown(f"{'this pod' if in_pod else file}: {error}", _LOGIN) from None
         self._client, self.address = client.ApiClient(configuration), str(configuration.host)
 
     def review(self) -> list[str]:
-        """Return which permissions of ``required`` this user lacks; what needs them is not asked from then on."""
+        """Return the names in ``required`` of the permissions that the user lacks; ``read`` refuses these."""
         for what, permission in self.required.items():
             review = {**_REVIEW, "spec": {"resourceAttributes": permission._asdict()}}
             if not self.ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)["status"]["allowed"]:
@@ -124,12 +124,12 @@ class Api:
         return self.denied
 
     def read(self, what: str) -> Object:
-        """Return an object or a list of ``required``; of pods those that have not ended. Empty: there is none."""
+        """Return an object or a list that ``required`` names; empty if it does not exist. Ended pods are left out."""
         running = "?fieldSelector=status.phase!%3DSucceeded,status.phase!%3DFailed" if what == "pods" else ""
         return self.ask(self._path(what) + running)
 
     def refusal(self, pod: Object) -> str:
-        """Return why the server's admission would not take a pod, which is not made; empty if it would take it."""
+        """Return the reason why the server refuses a pod in a dry run; empty if it admits the pod."""
         try:
             self.ask(f"{self._path('dry run')}?dryRun=All", pod)
         except Unknown as error:
@@ -139,7 +139,7 @@ class Api:
         return ""
 
     def ask(self, path: str, body: Object | None = None) -> Object:
-        """Return the answer to a GET, or with a body to a POST; what is not found is empty."""
+        """Return the answer to a GET, or to a POST if there is a body; empty if a GET finds nothing."""
         method = "GET" if body is None else "POST"
         _, url, headers, *_ = self._client.param_serialize(method, path, auth_settings=["BearerToken"])
         pool, timeout = self._client.rest_client.pool_manager, Timeout(self._seconds)

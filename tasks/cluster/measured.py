@@ -1,4 +1,4 @@
-"""Rates of a finished run, for the plan of another run."""
+"""Rates that are measured in a finished run, for the plan of another run."""
 
 import math
 from collections.abc import Sequence
@@ -18,24 +18,26 @@ from tasks.settings import (
 from tasks.settings.cost import AssumptionSettings
 from tasks.settings.verify import VerifySettings
 
-if TYPE_CHECKING:  # so that a plan without a store needs neither numpy nor pyarrow
+if TYPE_CHECKING:  # A plan without a store imports neither numpy nor pyarrow.
     from tasks.report.history import History
     from tasks.store import Store
     from tasks.store.records import Manifest
 
 Point = tuple[float, float, float]
-"""Two amounts of work, and the seconds that both took together."""
+"""Two amounts of work, and the seconds of both together."""
 _ALIKE = 0.97
-"""Above this squared cosine two amounts rise together, so that their seconds cannot be told apart."""
+"""Squared cosine above which two amounts are collinear, so that a fit cannot separate their seconds."""
 _OF_THE_LOOP = ("updates_per_rollout", "rollout", "verify")
-"""Settings of a policy besides the optimizer's, where generation and training take turns."""
+"""Settings of an alternating step that are not settings of the optimizer."""
 
 
 def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tuple[Rates, str]:
-    """Return the rates of a store's latest finished run, of the planned run's workflow if it has one, and its name.
+    """Return the rates of the latest finished run in a store, and the name of this run.
+
+    Runs of the workflow of the planned run come first.
 
     Raises:
-        DataError: there is no run, or it says nothing about the planned one.
+        DataError: the store has no run, or its run made no update or has another policy, engine or backend.
     """
     from tasks.report.history import load_finished
     from tasks.stored.runs import find_reports
@@ -54,10 +56,10 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
 
 
 def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings, place: str) -> Rates:
-    """Return the rates of a finished run with at least one update, for a planned one.
+    """Return the rates of a finished run with at least one update, for a planned run.
 
     Raises:
-        DataError: it used another policy, engine or backend, or settings that are not read any more.
+        DataError: the finished run has another policy, engine or backend, or settings that this version cannot read.
     """
     from tasks.report.ledger import make_ledger
 
@@ -73,7 +75,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     except SettingsError as error:
         raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
     _check_same_kind(run, policy, rollout, optimize, place)
-    # Stages before the last kind of training were another run's, if a stored run was trained again.
+    # Stages with another kind of training than the last one belong to another run, which this run continued.
     stages = [stage for stage in history.stages if ("updates_per_rollout" in stage.policy.settings) == turns]
     trained, tokens = [stage.policy for stage in stages], 0.0
     for stage in stages:
@@ -89,37 +91,37 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     processes = optimize.backend.processes / run.optimize.backend.processes
     ledger, started = make_ledger(history).seconds, {one.timings.process for one in history.manifests.values()}
     stored = sum(file.bytes for stage in stages for one in stage.rollouts for file in one.files.values())
-    # Evaluations of a policy in one process share an engine, which the first of them starts.
+    # Evaluations of a policy in one process share an engine.
     evaluations = history.of_kind("evaluation")
     engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluations}
     engine = _phase_seconds("load", evaluations) / len(engines)
-    # A task that trains and generates starts both, unless the engine uses the trainer's weights.
-    beside = engine if turns and rollout.engine.own_weights else 0.0
-    found = {
-        # Of the last stage, which is most like those to come.
+    # An alternating task starts the trainer and an engine, unless the engine uses the trainer's weights.
+    engine_start = engine if turns and rollout.engine.own_weights else 0.0
+    amounts = {
+        # The last stage is the best estimate of later stages.
         "response_share": last.verdicts[0].facts["response_tokens"] / run.rollout.max_new_tokens,
-        "prompt_tokens": 0.0,  # in the seconds of a response
+        "prompt_tokens": 0.0,  # Included in the seconds of a response.
         "pod_start_seconds": ledger.get("start", 0.0) / len(started),
         "engine_start_seconds": engine,
-        "trainer_start_seconds": max(0.0, _phase_seconds("load", trained) / len(stages) - beside),
-        "update_seconds": 0.0,  # in the seconds of its tokens
+        "trainer_start_seconds": max(0.0, _phase_seconds("load", trained) / len(stages) - engine_start),
+        "update_seconds": 0.0,  # Included in the seconds of the tokens.
         "answer_seconds": answer * verify.workers,
         "verifier_start_seconds": verifier,
-        "store_gb_per_second": math.inf,  # in the seconds of the steps
+        "store_gb_per_second": math.inf,  # Transfers are included in the seconds of the steps.
         "bytes_per_token": stored / tokens,
     }
     if turns:
         updates = sum(stage.last_update - stage.first_update + 1 for stage in stages)
-        found["switch_seconds"] = _phase_seconds("switch", trained) * history.updates_per_rollout / updates
+        amounts["switch_seconds"] = _phase_seconds("switch", trained) * history.updates_per_rollout / updates
 
     def rates_on(settings: EngineSettings) -> EngineRates:
-        """Return the rates on an engine's GPUs, as if twice the GPUs halved them."""
+        """Return the rates on the GPUs of an engine, if they scale with one over the number of GPUs."""
         gpus = rollout.engine.tensor_parallel / settings.tensor_parallel
         return EngineRates(settings.refills, settings.batch_size, step * gpus, row * gpus)
 
     return Rates(
-        each=assumed.model_copy(update=found),
-        measured=frozenset(found),
+        each=assumed.model_copy(update=amounts),
+        measured=frozenset(amounts),
         rollout=rates_on(run.rollout.engine),
         evaluate=rates_on(run.evaluation_engine),
         trained_token=_phase_seconds("optimize", trained) / (passes(optimize)[0] * tokens) * processes,
@@ -130,9 +132,9 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
 
 
 def fit_two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, float]:
-    """Return the seconds per unit of two amounts of work, by least squares, neither below 0.
+    """Fit the seconds per unit of two amounts of work by least squares; neither is below 0.
 
-    Where both amounts rise together, ``share`` is that of the first one in the seconds.
+    If the amounts are collinear, ``share`` of the seconds belongs to the first amount.
     """
     import numpy as np
     from scipy.optimize import nnls
@@ -147,7 +149,7 @@ def fit_two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, f
 
 
 def _evaluations(history: "History", engine: EngineSettings) -> tuple[list[Point], list[Point]]:
-    """Return what evaluations tell of a decode step and a token, with the same engine, and of an answer."""
+    """Return the points of evaluations: decode steps and tokens of the same engine, and verifier starts and answers."""
     sampled, checked = list[Point](), list[Point]()
     for one in (one for policy in history.evaluated for one in policy.evaluations):
         manifest = history.manifests[one.evaluation]

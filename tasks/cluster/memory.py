@@ -1,4 +1,4 @@
-"""GPU memory of training, counted from sizes. It is a lower bound: allocators and buffers need more."""
+"""GPU memory of training, computed from sizes. It is a lower bound: allocators and buffers need more."""
 
 from tasks.cluster.rates import Pool
 from tasks.cluster.shapes import BYTES, Shape
@@ -9,18 +9,18 @@ _FULL = BYTES["float32"]
 
 
 def training_memory(run: RunSettings, shape: Shape, gpus: int) -> dict[str, float]:
-    """Return the bytes on each of ``gpus`` GPUs at the start of a backward pass, by what they hold.
+    """Return the bytes on each of ``gpus`` GPUs at the start of a backward pass, by use.
 
-    The first three stay between updates: weights, also of a reference policy, gradients, and AdamW's moments with the
-    fp32 copy of 16-bit weights. Activations are those of the largest micro-batch; logits are those of a chunk, with the
-    gradient of the output embedding.
+    ``weights``, with those of the reference, ``gradients`` and ``moments``, which are AdamW's with the fp32 copy of
+    16-bit weights, stay between updates. ``activations`` are those of the largest micro-batch. ``logits`` are those of
+    a chunk, with the gradient of the output embedding.
     """
     backend, lora = run.optimize.backend, run.optimize.lora
     width, trained = BYTES[backend.dtype], shape.adapter_parameters(lora.rank) if lora else shape.parameters
     copies = _FULL * trained if backend.dtype != "float32" else 0
     zero = backend.deepspeed_config.get("zero_optimization", {})
     by_weights, by_gradients, by_moments = (gpus if backend.zero_stage >= least else 1 for least in (3, 2, 1))
-    # And with the moments the gradients, from ZeRO 2 on.
+    # From ZeRO 2 on, offloading the moments offloads the gradients too.
     offloaded = (zero.get("offload_optimizer") or {}).get("device", "none") != "none"
     tokens = micro_batch_tokens(run, gpus)
     reference = _FULL * shape.parameters if run.optimize.objective.needs_reference else 0
@@ -40,25 +40,25 @@ def lasting_bytes(memory: dict[str, float]) -> float:
 
 
 def format_memory(memory: dict[str, float]) -> str:
-    """Return the parts in GB: ``weights 15.2, gradients 7.6, ...``."""
-    return ", ".join(f"{part} {size / 1e9:.1f}" for part, size in memory.items())
+    """Return the memory by use in GB, as text: ``weights 15.2, gradients 7.6, ...``."""
+    return ", ".join(f"{use} {size / 1e9:.1f}" for use, size in memory.items())
 
 
 def micro_batch_tokens(run: RunSettings, gpus: int) -> int:
-    """Return the tokens of the largest micro-batch: its budget, or one response of full length if that is more."""
+    """Return the tokens of the largest micro-batch: its budget, or the longest response if that has more tokens."""
     longest, each = run.rollout.max_new_tokens, -(-run.optimize.responses_per_update // gpus)
     return min(max(run.optimize.tokens_per_micro_batch, longest), each * longest)
 
 
 def activation_bytes(run: RunSettings, shape: Shape) -> int:
-    """Return the bytes that all layers together keep of a token for the backward pass.
+    """Return the bytes of activations per token that all layers keep for the backward pass.
 
-    The count is for a decoder with RMS norms, grouped-query attention in a kernel that keeps no scores, and a gated
-    linear unit. Norms of queries and keys, and biases, are left out.
+    The decoder has RMS norms, grouped-query attention in a kernel that keeps no scores, and gated linear units. Norms
+    of queries and keys, and biases, are left out.
     """
     backend, width = run.optimize.backend, BYTES[run.optimize.backend.dtype]
     query, key_value = shape.heads * shape.head_width, shape.key_value_heads * shape.head_width
-    # Norms keep their input in fp32 and, unless they are frozen, what they made of it; linear layers keep their input.
+    # Norms keep their input in fp32 and, unless they are frozen, their output; linear layers keep their input.
     kept = width if backend.liger else _FULL + (0 if run.optimize.lora else width)
     norm = kept * shape.hidden + _FULL
     attention = width * 2 * (query + key_value) + _FULL * shape.heads
@@ -71,29 +71,32 @@ def activation_bytes(run: RunSettings, shape: Shape) -> int:
 
 
 def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> dict[str, float]:
-    """Return the memory of training on each GPU of a pool, or raise SettingsError if it is more than they have.
+    """Return the memory of training on each GPU of a pool.
 
-    Where generation and training take turns on a GPU, vLLM's share must be free beside what stays between updates.
+    If generation and training take turns on a GPU, vLLM's share must fit beside the bytes that stay between updates.
+
+    Raises:
+        SettingsError: training needs more memory than a GPU has.
     """
     gpus, memory, engine = pool.training_gpus, pool.gpu("train").memory_gb * 1e9, run.rollout.engine
-    needed, there = training_memory(run, shape, gpus), f"each of {gpus} GPUs of {memory / 1e9:g} GB"
+    needed, where = training_memory(run, shape, gpus), f"each of {gpus} GPUs of {memory / 1e9:g} GB"
     lasting, total = lasting_bytes(needed), sum(needed.values())
     if lasting > memory:
         raise SettingsError(
-            f"optimize.backend: weights, gradients and moments take {lasting / 1e9:.1f} GB on {there}; "
+            f"optimize.backend: weights, gradients and moments take {lasting / 1e9:.1f} GB on {where}; "
             "allowed: more processes, a higher ZeRO stage, optimize.lora, or a larger accelerator"
         )
-    beside = engine.memory_share if run.alternates and engine.own_weights else 0.0
-    if lasting + beside * memory > memory:
+    share = engine.memory_share if run.alternates and engine.own_weights else 0.0
+    if lasting + share * memory > memory:
         raise SettingsError(
-            f"rollout.engine.gpu_memory_share: {beside:g} beside the {lasting / 1e9:.1f} GB that training keeps "
-            f"on {there}; allowed: below {1 - lasting / memory:.2f}, or as for training alone"
+            f"rollout.engine.gpu_memory_share: {share:g} beside the {lasting / 1e9:.1f} GB that training keeps "
+            f"on {where}; allowed: below {1 - lasting / memory:.2f}, or as for training alone"
         )
     if total > memory:
-        again = "" if run.optimize.backend.gradient_checkpointing else "optimize.backend.gradient_checkpointing, "
+        option = "" if run.optimize.backend.gradient_checkpointing else "optimize.backend.gradient_checkpointing, "
         raise SettingsError(
             f"optimize.tokens_per_micro_batch: with micro-batches of {micro_batch_tokens(run, gpus)} tokens training "
-            f"takes {total / 1e9:.1f} GB on {there} ({format_memory(needed)}); allowed: {again}fewer tokens, but not "
+            f"takes {total / 1e9:.1f} GB on {where} ({format_memory(needed)}); allowed: {option}fewer tokens, but not "
             f"fewer than rollout.max_new_tokens {run.rollout.max_new_tokens}, or a larger accelerator"
         )
     return needed

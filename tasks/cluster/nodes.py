@@ -1,7 +1,7 @@
-"""A role's pod as Flyte makes it, and a plain look at nodes: which of them it may run on, and how many fit there.
+"""The pod of a role as Flyte makes it, and the match of a pod with nodes: why it does not fit, or how many pods fit.
 
-Labels, taints and requests of containers are looked at. What a scheduler knows besides (init containers, overhead,
-conditions with Gt and Lt, affinity between pods, spread, volumes, preemption) is not.
+The match checks labels, taints and the requests of containers. It does not check init containers, overhead, conditions
+with Gt and Lt, affinity between pods, topology spread, volumes and preemption.
 """
 
 import copy
@@ -13,20 +13,20 @@ from tasks.settings.deployment import DeploymentSettings, Role, quantity
 
 GPU = "nvidia.com/gpu"
 _STATE = "node.kubernetes.io/"
-"""Prefix of taints by which Kubernetes says that a node is cordoned, away or short of something."""
+"""Prefix of taints for the state of a node: cordoned, unreachable or under pressure."""
 _ROUNDING = 1e-6
 LABEL, TAINT, STATE, SIZE = range(4)
-"""Kinds of obstacles, in the order in which they are looked for."""
+"""Kinds of obstacles, in the order in which they are checked."""
 
 
 class Obstacle(NamedTuple):
-    """Why a pod cannot run on a node; of two obstacles the greater one is nearer to running there."""
+    """Reason why a pod cannot run on a node. A greater obstacle means a node that is nearer to fitting."""
 
     kind: int
     met: int
     """Number of conditions on labels that hold."""
     what: str
-    """The label, taint or state, or the resource with what is asked for and what there is."""
+    """The label, taint or state, or the resource with the requested and the free amount."""
 
     def __str__(self) -> str:
         return {LABEL: "no label ", TAINT: "taint "}.get(self.kind, "") + self.what
@@ -37,26 +37,26 @@ class Look(NamedTuple):
 
     node: str
     ever: int
-    """Number of such pods that fit beside the daemon sets alone."""
+    """Number of such pods that fit if only daemon sets run on the node."""
     now: int
-    """Number of such pods that fit beside what runs there."""
+    """Number of such pods that fit beside the pods that run on the node."""
     obstacle: Obstacle | None
-    """Why none fits ever, or none now."""
+    """Reason why no pod fits; None if one fits now."""
 
 
 def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes_turns: bool = False) -> Object:
     """Return the pod of a role's task as Flyte makes it, without its command.
 
-    Flyte puts the template's containers ``default`` and ``primary`` below the task's own, which has the deployment's
-    sizes, and takes no others. The accelerator becomes a required label with its toleration; what may be interrupted
-    is sent to nodes with the spot label, and nothing else is. Flyte adds its own label of spot nodes to a template's
-    required terms as one more alternative.
+    Flyte merges the template's containers ``default`` and ``primary`` into the container of the task, which has the
+    sizes of the deployment, and drops other containers. The accelerator becomes a required label with a toleration.
+    Only interruptible pods run on nodes with the spot label. Flyte adds the condition on the spot label to the required
+    terms of the template as a further alternative.
     """
     pod, spec = deployment.pod(role), copy.deepcopy(template["template"]["spec"])
     sizes = {"cpu": pod.cpu, "memory": pod.memory, "ephemeral-storage": pod.ephemeral_storage}
     sizes |= {GPU: str(pod.gpus)} if pod.gpus else {}
-    named = {one["name"]: one for one in spec.get("containers", ())}
-    container = {**named.get("default", {}), **named.get("primary", {}), "name": "task"}
+    containers = {container["name"]: container for container in spec.get("containers", ())}
+    container = {**containers.get("default", {}), **containers.get("primary", {}), "name": "task"}
     container |= {"image": deployment.image(role, takes_turns), "resources": {"requests": sizes, "limits": sizes}}
     key, _, value = deployment.spot_label.partition("=")
     spot = {"key": key, "operator": "In" if pod.interruptible else "NotIn", "values": [value]}
@@ -77,35 +77,35 @@ def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes
 
 
 def required_terms(spec: Object) -> list[Object]:
-    """Return the terms of required node affinity, one of which must hold; none if there is no such affinity."""
+    """Return the terms of required node affinity, of which at least one must hold; empty without such affinity."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     return list((affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms", ()))
 
 
 def look_at(node: Object, spec: Object, pods: Iterable[Object]) -> Look:
-    """Match a pod with a node, beside the pods of the cluster that have not ended."""
+    """Match a pod with a node. ``pods`` are the pods of the cluster that have not ended."""
     name = node["metadata"]["name"]
     if obstacle := _label_obstacle(spec, node) or _taint_obstacle(spec, node):
         return Look(name, 0, 0, obstacle)
-    beside = [one for one in pods if one["spec"].get("nodeName") == name]
-    daemons = [one for one in beside if _is_daemon(one)]
-    (ever, never), (now, obstacle) = _count_fitting(spec, node, daemons), _count_fitting(spec, node, beside)
+    running = [pod for pod in pods if pod["spec"].get("nodeName") == name]
+    daemons = [pod for pod in running if _is_daemon(pod)]
+    (ever, never), (now, obstacle) = _count_fitting(spec, node, daemons), _count_fitting(spec, node, running)
     return Look(name, ever, now, never or obstacle)
 
 
 def requests(spec: Object) -> dict[str, float]:
-    """Return what the containers of a pod ask for together, and one place for the pod."""
-    found = {"pods": 1.0}
+    """Return the sum of the requests of a pod's containers by resource, with 1 for the resource ``pods``."""
+    total = {"pods": 1.0}
     for container in spec["containers"]:
         for name, amount in ((container.get("resources") or {}).get("requests") or {}).items():
-            found[name] = found.get(name, 0.0) + quantity(str(amount))
-    return found
+            total[name] = total.get(name, 0.0) + quantity(str(amount))
+    return total
 
 
-def _count_fitting(spec: Object, node: Object, beside: Iterable[Object]) -> tuple[int, Obstacle | None]:
-    """Return how many pods fit on a node beside others, and what the first one lacks."""
+def _count_fitting(spec: Object, node: Object, running: Iterable[Object]) -> tuple[int, Obstacle | None]:
+    """Return the number of pods that fit on a node beside running pods, and the obstacle if none fits."""
     room = {name: quantity(str(amount)) for name, amount in (node["status"].get("allocatable") or {}).items()}
-    for pod in beside:
+    for pod in running:
         for name, amount in requests(pod["spec"]).items():
             room[name] = room.get(name, 0.0) - amount
     demand = {name: amount for name, amount in requests(spec).items() if amount}
@@ -121,7 +121,7 @@ def _label_obstacle(spec: Object, node: Object) -> Obstacle | None:
     missing = list[tuple[int, str]]()
     for term in required_terms(spec) or [{}]:
         conditions = [*selected, *(term.get("matchExpressions") or ())]
-        unmet = next((place for place, one in enumerate(conditions) if not _holds(one, labels)), None)
+        unmet = next((index for index, one in enumerate(conditions) if not _holds(one, labels)), None)
         if unmet is None:
             return None
         missing.append((unmet, _describe_condition(conditions[unmet])))
@@ -146,15 +146,16 @@ def _is_daemon(pod: Object) -> bool:
 
 
 def _amount(resource: str, amount: float) -> str:
-    """Return an amount as people write it, rounded down: ``160Gi memory``, ``3.92 cores``."""
+    """Return an amount as text, rounded down: ``160Gi memory``, ``3.92 cores``."""
     size, unit = (2**30, "Gi") if resource in ("memory", "ephemeral-storage") else (1, "")
     number = int((max(0.0, amount) / size + _ROUNDING) * 100) / 100
     return f"{number:g}{unit} {'cores' if resource == 'cpu' else resource}"
 
 
 def _holds(condition: Object, labels: Mapping[str, str]) -> bool:
-    own, values = labels.get(condition["key"]), condition.get("values") or []
-    holds = {"In": own in values, "NotIn": own not in values, "Exists": own is not None, "DoesNotExist": own is None}
+    label, values = labels.get(condition["key"]), condition.get("values") or []
+    exists = label is not None
+    holds = {"In": label in values, "NotIn": label not in values, "Exists": exists, "DoesNotExist": not exists}
     return holds.get(condition["operator"], True)
 
 
@@ -170,6 +171,6 @@ def _toleration(key: str, value: str) -> Object:
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:
-    """Return whether a toleration covers a taint; an empty key or effect covers every one."""
+    """Return whether a toleration covers a taint. An empty key or effect covers all keys or effects."""
     fits = all(toleration.get(name) in (None, "", taint[name]) for name in ("key", "effect"))
     return fits and (toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", ""))

@@ -1,4 +1,4 @@
-"""The plan of a run: what it takes, as Mu-GRPO and as GRPO, and the numbers that this rests on."""
+"""The plan of a run: predictions for Mu-GRPO and for GRPO, with the assumptions behind them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ PRICES = Path("configs/prices.yaml")
 
 @dataclass(frozen=True)
 class Assumption:
-    """A number that a prediction uses, and where it comes from."""
+    """A number that a prediction uses, with its source."""
 
     name: str
     value: str
@@ -30,7 +30,7 @@ class Assumption:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """Two predictions of the same updates; ``gpus`` is 0 for one process on this machine."""
+    """Two predictions for the same updates. ``gpus`` is 0 for one process on this machine."""
 
     gpus: int
     currency: str
@@ -50,16 +50,16 @@ def plan_cluster(
     """Predict a run on a number of GPUs, or in one process on this machine.
 
     Args:
-        run: the settings of the run.
-        stages: the number of stages of the workflow.
-        gpus: the number of GPUs of the cluster; 0 for one process.
-        accelerator: a row of the prices; by default that of the deployment, or the first row.
-        prices: the file with prices and assumptions.
-        store: a folder or S3 prefix with a run whose rates are taken instead of the assumed ones.
+        run: settings of the run.
+        stages: number of stages of the workflow.
+        gpus: number of GPUs of the cluster; 0 for one process on this machine.
+        accelerator: row of the prices; None means that of the deployment, or the first row.
+        prices: file with prices and assumptions.
+        store: folder or S3 prefix of a store. The rates of its run replace the assumed rates.
 
     Raises:
-        SettingsError: the settings do not fit the GPUs, or something is not known.
-        DataError: the store's run says nothing about this one.
+        SettingsError: the settings do not fit the GPUs, or the shape of the policy or the accelerator is unknown.
+        DataError: the run of the store has another policy, engine or backend, or made no update.
         ArtifactError: there is no store, or it is damaged.
     """
     shape = shape_of(run.policy)
@@ -107,7 +107,7 @@ def _places(run: RunSettings, shape: Shape, pool: Pool) -> Iterator[Assumption]:
 
 
 def _rates(rates: Rates, pool: Pool | None) -> Iterator[Assumption]:
-    # Speeds have the source of their row of accelerators, unless a run showed them.
+    # Speeds that were not measured have the source of their accelerator.
     speed: Source = "measured" if rates.measured or pool is None else pool.gpu("rollout").throughput.source
     yield Assumption("rows decoded at once", str(rates.rollout.rows), "given", "rollout.engine.batch_size, if it fits")
     for name, seconds in (

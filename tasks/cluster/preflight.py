@@ -1,4 +1,4 @@
-"""Checks of whether a run can start on a cluster, the most basic first."""
+"""Preflight: checks that a run can start on a cluster, the most basic ones first."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,16 +16,16 @@ from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 KUBEFLOW = "kubeflow.org/v1"
 """The API of the training operator."""
 OLDEST = (1, 28)
-"""The oldest version of Kubernetes that is checked with a run."""
+"""Oldest supported version of Kubernetes."""
 _APPLY = "kubectl apply -k k8s/overlays/<yours>"
 _QUOTA = re.compile(r"exceeded quota: .*requested: (.*), used: .*, limited: (.*)")
 
 
 @dataclass(frozen=True)
 class Target:
-    """Place where a run is to go.
+    """Target cluster of a run.
 
-    Without a kubeconfig and a context, the user's own are taken; without Flyte's address, Flyte is not asked.
+    Without a kubeconfig and a context, those of the user are used. Without the address of Flyte, Flyte is not checked.
     """
 
     project: str = "mu-grpo"
@@ -43,27 +43,27 @@ class Target:
 
 
 def workflow_of(run: RunSettings) -> str:
-    """Return the name that the workflow of a run is registered by."""
+    """Return the registered name of a run's workflow."""
     return "workflows.grpo.grpo" if run.alternates else "workflows.mu_grpo.mu_grpo"
 
 
 def roles_of(run: RunSettings) -> tuple[Role, ...]:
-    """Return the roles of the pods that the workflow starts; those that alternate generate and verify themselves."""
+    """Return the roles of a workflow's pods. An alternating run generates and verifies in its training pods."""
     return tuple(role for role in ROLES if not run.alternates or role not in ("verify", "rollout"))
 
 
 def image_names(deployment: DeploymentSettings, run: RunSettings) -> list[str]:
-    """Return the different images of these roles."""
+    """Return the names of the images of a run's roles, without duplicates."""
     return list(dict.fromkeys(deployment.image(role, run.alternates) for role in roles_of(run)))
 
 
 def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) -> list[Finding]:
-    """Return what stops a run from starting, and what does not."""
+    """Run all checks, and return their findings."""
     findings, nodes, seconds = list[Finding](), list[Object](), target.seconds
     try:
         api = Api(target.kubeconfig, target.context, target.namespace, deployment.secrets.name, seconds)
         cluster = _Cluster(api, run, deployment)
-        # Without an answer to both nobody is let in.
+        # Without an answer to one of these two, no other question to the API server can succeed.
         findings += [Finding("API server", *cluster.server()), Finding("permissions", *cluster.permissions())]
         findings.append(run_check("namespace", cluster.namespace))
         findings.append(run_check("secrets", cluster.secrets))
@@ -81,13 +81,13 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
 
 
 class _Cluster:
-    """Checks of what the API server tells."""
+    """Checks that ask the API server."""
 
     def __init__(self, api: Api, run: RunSettings, deployment: DeploymentSettings) -> None:
         self._api, self._run, self._deployment = api, run, deployment
 
     def pods(self, nodes: list[Object]) -> Iterator[Finding]:
-        """Check for each role that its pod is admitted, and that nodes could hold it."""
+        """Check for every role that the API server admits its pod, and that the pod fits on nodes."""
         api, run, deployment = self._api, self._run, self._deployment
         running = None if "pods" in api.denied else api.read("pods")["items"]
         templates = {one["metadata"]["name"]: one for one in api.read("podtemplates")["items"]}
@@ -142,7 +142,7 @@ class _Cluster:
             literals = " ".join(f"--from-file={key}=..." for key in keys)
             fix = f"kubectl create secret generic {wanted.name} -n {namespace} {literals}"
             return "failed", f"{wanted.name} does not exist in {namespace}", fix
-        there = sorted(secret.get("data") or {})  # Its values are never shown.
+        there = sorted(secret.get("data") or {})  # Values of the secret are never shown.
         if missing := ", ".join(key for key in keys if key not in there):
             found = f"{wanted.name} has no key {missing}; it has {', '.join(there) or 'none'}"
             return "failed", found, f"Add the key to the secret, or name another in the deployment's secrets: {missing}"
@@ -190,13 +190,13 @@ class _Cluster:
 
 
 def _fits_quota(requested: str, limited: str) -> bool:
-    """Return whether a quota would have room for what is requested if nothing used it."""
+    """Return whether a request would fit into a quota that nothing else uses."""
     asked, most = (dict(one.split("=") for one in text.split(",")) for text in (requested, limited))
     return all(quantity(asked[name]) <= quantity(most[name]) for name in asked)
 
 
 def explain_unschedulable(looks: Sequence[Look], role: Role, template: str) -> Result:
-    """Return what keeps a pod off every node: first the nodes that come nearest, whose obstacle is to be fixed."""
+    """Return a finding with the obstacles of all nodes, the nearest node first, and the fix for its obstacle."""
     nodes = dict[Obstacle, list[str]]()
     for one in looks:
         if one.obstacle:

@@ -1,4 +1,4 @@
-"""GPUs of a plan, and seconds of the units of work there, by data sheets and assumptions."""
+"""The GPUs of a plan, and the seconds of units of work on them, from data sheets and assumptions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ class Pool:
 
     gpus: int
     pods: Mapping[Role, PodSettings]
-    """Pods that use GPUs, by role, with their accelerators; for training all of its nodes together."""
+    """Pods that use GPUs, by role, with their accelerators. The pod of training stands for all of its nodes."""
     training_gpus: int
-    """Number of GPUs that one policy is trained on."""
+    """Number of GPUs that train one policy."""
     most_pods: int
-    """Largest number of pods at once."""
+    """Largest number of pods that run at the same time."""
     costs: CostSettings
 
     def gpus_of(self, role: Role) -> int:
-        """Return the GPUs of one pod."""
+        """Return the number of GPUs of one pod."""
         return self.pods[role].gpus if role in self.pods else 0
 
     def gpu(self, role: Role) -> AcceleratorSettings:
@@ -34,7 +34,7 @@ class Pool:
         return self.costs.accelerator(self.pods[role].accelerator)
 
     def hour(self, role: Role) -> tuple[str, float]:
-        """Return what one pod is paid as, and its price for an hour."""
+        """Return the line of the bill that one pod belongs to, and its price per hour."""
         if role not in self.pods:
             return "CPU pods", self.costs.cpu_pod_hour
         pod, price = self.pods[role], self.gpu(role).price
@@ -48,56 +48,68 @@ def pool_of(
 ) -> Pool:
     """Return the pods of every role on a number of GPUs.
 
-    Without a deployment a pod has the GPUs that its step uses; generation and evaluation run on spot nodes, training
-    does not, as in configs/deployments. ``accelerator`` is a row of the prices for all roles; by default that of the
-    deployment, or the first row.
+    Without a deployment, a pod has the GPUs that its step uses, generation and evaluation run on spot nodes, and
+    training runs on demand, as in configs/deployments.
+
+    Args:
+        run: settings of the run.
+        gpus: number of GPUs of the cluster.
+        accelerator: row of the prices for all roles; None means that of the deployment, or the first row.
+        costs: prices and assumptions.
+        deployment: settings of the deployment, or None.
 
     Raises:
-        SettingsError: the numbers do not fit, or the accelerator is not in the table.
+        SettingsError: a pod has too few GPUs for its step, the cluster has too few for a pod, or the prices do not have
+            the accelerator.
     """
     wanted: dict[Role, tuple[str, int]] = {
         "rollout": ("rollout.engine.tensor_parallel", run.rollout.engine.tensor_parallel),
         "evaluate": ("evaluate.engine.tensor_parallel", run.evaluation_engine.tensor_parallel),
         "train": ("optimize.backend.processes", run.optimize.backend.processes),
     }
-    given, pods = deployment or DeploymentSettings(), dict[Role, PodSettings]()
+    settings, pods = deployment or DeploymentSettings(), dict[Role, PodSettings]()
     for role, (setting, used) in wanted.items():
-        pod = given.pod(role) if deployment else PodSettings(gpus=used, interruptible=role != "train")
+        pod = settings.pod(role) if deployment else PodSettings(gpus=used, interruptible=role != "train")
         if pod.gpus < used:
             raise SettingsError(
                 f"{VARIABLE}: pods.{role}.gpus: {pod.gpus} with {setting} {used}; "
                 f"allowed: {used} or more GPUs in that pod"
             )
-        together = pod.gpus * (given.train_nodes if role == "train" else 1)
-        if gpus < together or (role == "rollout" and gpus % together):
-            fits = f"multiples of {together}" if role == "rollout" else f"{together} or more"
+        total = pod.gpus * (settings.train_nodes if role == "train" else 1)
+        if gpus < total or (role == "rollout" and gpus % total):
+            allowed = f"multiples of {total}" if role == "rollout" else f"{total} or more"
             raise SettingsError(
-                f"gpus: {gpus} with {setting} {used}, for which a pod has {together} GPUs; allowed: {fits}"
+                f"gpus: {gpus} with {setting} {used}, for which a pod has {total} GPUs; allowed: {allowed}"
             )
         kind = accelerator or pod.accelerator or next(iter(costs.accelerators))
         costs.accelerator(kind)
-        pods[role] = pod.model_copy(update={"gpus": together, "accelerator": kind})
-    return Pool(gpus, pods, given.train_nodes * run.optimize.backend.processes, given.max_parallelism, costs)
+        pods[role] = pod.model_copy(update={"gpus": total, "accelerator": kind})
+    return Pool(gpus, pods, settings.train_nodes * run.optimize.backend.processes, settings.max_parallelism, costs)
 
 
 @dataclass(frozen=True)
 class EngineRates:
-    """Seconds of one engine on all of its GPUs."""
+    """Seconds of units of work of one engine on all of its GPUs."""
 
     refills: bool
-    """True if a waiting response takes the place of a complete one."""
+    """If True, a waiting response takes the slot of a complete one (continuous batching)."""
     rows: int
-    """Largest number of responses that are decoded at once."""
+    """Largest number of responses in a decode step."""
     step: float
     """Seconds of a decode step, for reading the weights once."""
     row: float
-    """Seconds of a row in a decode step: its keys and values are read, its operations are computed."""
+    """Seconds of a row in a decode step, for reading its keys and values and for its operations."""
 
     def steps(self, responses: float, mean: float, longest: int) -> float:
-        """Return the decode steps of one call for responses of ``mean`` tokens, the longest of which has ``longest``.
+        """Return the number of decode steps of one call.
 
-        An engine that refills gives the place of a finished response to the next one, so the call waits for its
-        longest response once, at the end; another one decodes batches, each as long as its longest response.
+        An engine that refills its slots waits for the longest response once, at the end of the call. Another engine
+        decodes batches, each of which takes as many steps as its longest response has tokens.
+
+        Args:
+            responses: number of responses.
+            mean: tokens of a response on average.
+            longest: tokens of the longest response.
         """
         if responses <= self.rows:
             return longest if responses else 0.0
@@ -112,26 +124,26 @@ class EngineRates:
 
 @dataclass(frozen=True)
 class Rates:
-    """Mean amounts of a run and the seconds that they take, on the GPUs that the run is planned for."""
+    """Mean amounts of work of a run, and the seconds of units of work on the planned GPUs."""
 
     each: AssumptionSettings
-    """Amounts and seconds of what does not follow from a data sheet."""
+    """Amounts and seconds that do not follow from a data sheet."""
     measured: frozenset[str]
-    """Names of those in ``each`` that a run showed; without any, nothing here was measured."""
+    """Names of the fields of ``each`` that were measured in a run; empty if no rate was measured."""
     rollout: EngineRates
     evaluate: EngineRates
     trained_token: float
     """Seconds of a token in an update, forward and backward."""
     scored_token: float
-    """Seconds of a token whose log-probability is computed before the first update of a stage."""
+    """Seconds of a token in a forward pass that computes log-probabilities."""
     base: float = 0.0
     """Seconds to make the tiny base policy."""
     rest: float = 0.0
-    """Seconds of a stage that are in no other row."""
+    """Seconds of a stage outside of all other rows of the ledger."""
 
 
 def passes(settings: OptimizeSettings) -> tuple[int, int]:
-    """Return how often a response is trained on, and how often its log-probabilities are computed besides."""
+    """Return the number of training passes over a response, and of other passes that compute log-probabilities."""
     objective = settings.objective
     trained = objective.schedule.updates_per_batch
     scored = 1 + objective.needs_reference + objective.needs_proximal
@@ -139,10 +151,11 @@ def passes(settings: OptimizeSettings) -> tuple[int, int]:
 
 
 def assumed_rates(run: RunSettings, shape: Shape, pool: Pool) -> Rates:
-    """Return rates by data sheets and assumptions.
+    """Return rates from data sheets and assumptions.
 
-    An update takes 6 operations per weight and token: 2 forward and 4 backward, of which frozen weights under adapters
-    need 2; layers that are computed again for the backward pass take 2 more. Attention's own operations are left out.
+    An update takes 6 operations per weight and token: 2 forward and 4 backward. Frozen weights with adapters take 2
+    backward. Gradient checkpointing takes 2 more, for the second forward pass. The operations between queries, keys and
+    values are left out.
 
     Raises:
         SettingsError: the policy does not fit into the memory of an engine's GPUs.
@@ -166,7 +179,7 @@ def _engine(settings: EngineSettings, role: Role, shape: Shape, pool: Pool, mean
     """Return the rates of an engine whose responses have ``mean`` tokens.
 
     Decoding reads all weights and the KV cache at a share of the memory's bandwidth, and computes 2 operations per
-    token and active weight at a share of the peak. Reading the prompts is below 1 % of it, and left out.
+    token and active weight at a share of the peak. Prefill is below 1 % of the time, and left out.
     """
     gpu, gpus, weights = pool.gpu(role), settings.tensor_parallel, BYTES[settings.dtype] * shape.parameters
     cached, prompt = shape.cache_bytes(settings.dtype), pool.costs.assumptions.prompt_tokens

@@ -1,4 +1,4 @@
-"""Checks of what a run needs besides the API server: the store, the images in their registries, and Flyte."""
+"""Checks of the other services of a run: the store, the registries of the images, and Flyte."""
 
 import re
 import uuid
@@ -15,7 +15,7 @@ from tasks.settings.deployment import VARIABLE
 from tasks.store.store import bucket_of
 
 OLDEST_FLYTE = (1, 16, 4)
-"""Older ones stop when a shard of a map task is tried more often than they have counted on (flyteorg/flyte #6802)."""
+"""Oldest version of Flyte without flyteorg/flyte #6802, which crashes if a shard of a map task is retried too often."""
 _IMAGE = re.compile(r"(?:([^/]*[.:][^/]*|localhost)/)?([a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*)(?::([\w.-]+))?")
 """Registry, path and tag of a reference to an image."""
 _PLACEHOLDER = re.compile(r"(^|\.)example(\.[a-z]+)?(:\d+)?$")
@@ -25,7 +25,7 @@ _MANIFESTS = {"Accept": f"{_OCI}.index.v1+json, {_OCI}.manifest.v1+json, {_DOCKE
 
 
 def probe_store(uri: str, seconds: float) -> Result:
-    """Write a small object below a prefix of its own, try to write it a second time, read it and remove it."""
+    """Check the store: write a small object, try to write it again, read it and delete it."""
     bucket, key = bucket_of(uri, seconds), f"preflight/{uuid.uuid4().hex}"
     here = "seen from this machine, with its credentials; pods have their own"
     if bucket is None:
@@ -49,12 +49,12 @@ def probe_store(uri: str, seconds: float) -> Result:
 
 
 def check_image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
-    """Check that an image can be pulled, by its name, the nodes that hold it and its registry."""
+    """Check that an image can be pulled: its name, the nodes that have it, and its registry."""
     parts = _IMAGE.fullmatch(name)
     if parts is None:
         fix = "Correct images and tag of the deployment: registry.host/path in small letters, and a tag"
         return "failed", f"{name} is no reference to an image", fix
-    # Completed as nodes do it.
+    # The defaults are those of the container runtime of a node.
     registry, path, tag = parts[1] or "docker.io", parts[2], parts[3] or "latest"
     if not parts[1] and "/" not in path:
         path = f"library/{path}"
@@ -84,7 +84,7 @@ def _in_registry(registry: str, path: str, tag: str, seconds: float) -> bool:
     answer = _fetch(url, seconds, _MANIFESTS, "HEAD")
     challenge = dict(re.findall(r'(\w+)="([^"]*)"', answer.headers.get("WWW-Authenticate", "")))
     if answer.status_code == 401 and challenge.get("realm", "").startswith(("http://", "https://")):
-        # Registries give everybody a token for what is public.
+        # Registries give anonymous users a token for public images.
         query = urlencode({key: challenge[key] for key in ("service", "scope") if key in challenge})
         given = _parse_object(_fetch(f"{challenge['realm']}?{query}", seconds)) or {}
         token = given.get("token") or given.get("access_token")
@@ -98,13 +98,13 @@ def _in_registry(registry: str, path: str, tag: str, seconds: float) -> bool:
 
 
 def version_numbers(version: str) -> tuple[int, ...] | None:
-    """Return the three numbers of a version such as v1.16.8, or None for a build that has none."""
+    """Return the three numbers of a version such as v1.16.8, or None for a build without a version."""
     found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
     return tuple(map(int, found.groups())) if found else None
 
 
 def check_flyte(url: str | None, project: str, domain: str, workflow: str, seconds: float) -> list[Finding]:
-    """Check Flyte's admin by its HTTP address, and that a project and a domain there have the workflow."""
+    """Check that Flyte's admin answers at its HTTP address, and that the workflow is registered there."""
     address = (url or "").rstrip("/").removesuffix("/console")
     if not address:
         server = Finding("Flyte", "not tried", "its address is not given", "--flyte https://...")
@@ -160,7 +160,7 @@ def _fetch(
     url: str, seconds: float, headers: Mapping[str, str] | None = None, method: str = "GET"
 ) -> requests.Response:
     try:
-        # The function keeps requests from adding a login of this user's .netrc.
+        # With this function, requests does not add a login from the user's .netrc.
         return requests.request(method, url, headers=headers, timeout=seconds, auth=lambda request: request)
     except requests.RequestException as error:
         fix = "Check the address, its certificate (REQUESTS_CA_BUNDLE), the network or VPN; a slow server: --timeout"

@@ -1,4 +1,4 @@
-"""Sizes of policies, without a download: from settings, from a folder, or from a table of known models."""
+"""Shapes of policies without a download: from settings, from a folder, or from a table of known models."""
 
 import math
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from tasks.models.files import INDEX, WEIGHTS, read_json, stored_shapes, weight_
 from tasks.settings import PolicySettings, TinyPolicySettings
 
 BYTES = {"float32": 4, "bfloat16": 2}
-"""Bytes of a number, by its type."""
+"""Bytes of a number by data type."""
 _TINY_VOCABULARY = 22
 _EXPERT = ".experts."
-"""Part of the names of weights of routed experts; shared experts, which see every token, have other names."""
+"""Substring of the names of routed experts' weights. Shared experts, which see every token, have other names."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Shape:
     head_width: int
     vocabulary: int
     stored_bytes: int
-    """Size of the weights as they are published."""
+    """Bytes of the published weights."""
     idle_parameters: int = 0
-    """Parameters of experts that the router does not choose for a token: stored, but not computed with."""
+    """Number of parameters of the experts that the router does not choose for a token."""
 
     @property
     def active_parameters(self) -> int:
-        """Number of parameters that a token is computed with."""
+        """Number of parameters in the computation of a token."""
         return self.parameters - self.idle_parameters
 
     def cache_bytes(self, dtype: str) -> int:
@@ -43,14 +43,14 @@ class Shape:
         return 2 * self.layers * self.key_value_heads * self.head_width * BYTES[dtype]
 
     def adapter_parameters(self, rank: int) -> int:
-        """Return the parameters of LoRA matrices beside every linear layer except the output embedding."""
+        """Return the number of parameters of LoRA on every linear layer except the output embedding."""
         query, key_value = self.heads * self.head_width, self.key_value_heads * self.head_width
         attention = 2 * (self.hidden + query) + 2 * (self.hidden + key_value)
         return rank * self.layers * (attention + 3 * (self.hidden + self.intermediate))
 
 
 def _published(parameters: int, sizes: tuple[int, int, int, int, int], vocabulary: int) -> Shape:
-    """Return a model that is published in 16 bits, with attention heads of 128 numbers."""
+    """Return the shape of a model that is published in 16 bits and has attention heads of width 128."""
     return Shape(parameters, *sizes, 128, vocabulary, 2 * parameters)
 
 
@@ -72,7 +72,7 @@ def shape_of(policy: PolicySettings) -> Shape | None:
     """Return the shape of a policy, or None if it is neither a local folder nor a known model.
 
     Raises:
-        DataError: its folder cannot be read.
+        DataError: the folder of the policy cannot be read.
     """
     if policy.tiny is not None:
         tiny, parameters = policy.tiny, tiny_parameters(policy.tiny)

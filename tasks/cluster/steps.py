@@ -1,4 +1,4 @@
-"""Time, storage and price of a run, as Mu-GRPO and as GRPO with the same updates."""
+"""Prediction of the time, storage and price of a run, as Mu-GRPO and as GRPO with the same updates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from tasks.settings.evaluate import Measure
 
 Row = Literal["start", "warm_start", "load", "generate", "verify", "optimize", "switch", "evaluate", "transfer", "rest"]
 ROWS: tuple[Row, ...] = get_args(Row)
-"""Rows of a run's ledger, with the transfer of policies and rollouts beside the rest."""
+"""Rows of a run's ledger, with a separate row for the transfer of policies and rollouts."""
 _GB = 1e9
 _GRPO_MU = 4
-"""Updates per rollout of the paper's baseline, and of configs/tiny-cpu-grpo.yaml."""
+"""mu of the paper's baseline, and of configs/tiny-cpu-grpo.yaml."""
 _REQUEST = 8 * 2**20
 """Bytes of a request: the store moves large files in parts of this size."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """All pods of one kind of step, in a whole run; without a cluster, all steps of that kind in one process."""
+    """All pods of one kind of step in a run; without a cluster, all steps of this kind in one process."""
 
     name: str
     role: Role
@@ -37,11 +37,11 @@ class Phase:
     """Seconds during which at least one of the pods runs."""
     price: float
     tokens: float
-    """Tokens that are generated, or trained on; 0 for other steps."""
+    """Generated tokens, or tokens in training; 0 for other steps."""
     read: float
-    """Bytes from the store."""
+    """Bytes that are read from the store."""
     written: float
-    """Bytes to the store."""
+    """Bytes that are written to the store."""
 
 
 @dataclass(frozen=True)
@@ -59,26 +59,27 @@ class Prediction:
     generated_tokens: float
     trained_tokens: float
     refreshes: int
-    """Rollouts inside one task, each of which brings new weights to the engine."""
+    """Number of refreshes, each of which loads new weights into the engine."""
     policy_bytes: float
     """Bytes of policies, with AdamW's moments."""
     kept_bytes: float
-    """Bytes that stay: policies and rollouts."""
+    """Bytes of policies and rollouts, which stay in the store."""
     unfinished_bytes: float
     """Largest size of the checkpoints of a stage, which are deleted when the stage ends."""
     read_bytes: float
     written_bytes: float
     price: dict[str, float]
-    """Prices by what is paid for; empty for one process."""
+    """Prices by line of the bill; empty for one process."""
 
 
 def predict(
     run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Pool | None, alternating: bool
 ) -> Prediction:
-    """Return what a run takes on a pool, or without one in one process on this machine.
+    """Predict a run on a pool, or in one process on this machine without a pool.
 
-    With ``alternating`` generation and training take turns in one task (``grpo``), else they are steps (``mu_grpo``).
-    Pods that take seconds of a CPU (prompts, means, the report) are below 1 % of its time and price, and left out.
+    With ``alternating``, generation and training take turns in one task (``grpo``). Otherwise they are separate steps
+    (``mu_grpo``). CPU pods that take seconds (prompts, averages, the report) are below 1 % of time and price, and left
+    out.
     """
     mu, updates = baseline_mu(run) if alternating else run.updates_per_stage, stages * run.updates_per_stage
     steps = _Steps(run, stages, shape, rates, pool)
@@ -108,7 +109,7 @@ def predict(
 
 
 def baseline_mu(run: RunSettings) -> int:
-    """Return the updates per rollout of the baseline: the run's own, or as close to 4 as divides a stage."""
+    """Return mu of the baseline: the run's own value, or the largest value up to 4 that divides a stage."""
     if run.updates_per_rollout is not None:
         return run.updates_per_rollout
     step = run.optimize.objective.schedule.updates_per_batch
@@ -116,19 +117,22 @@ def baseline_mu(run: RunSettings) -> int:
 
 
 def parts(prompts: int, responses_per_prompt: int, responses_per_part: int) -> list[int]:
-    """Return the prompts of every call of an engine: whole groups of about ``responses_per_part`` responses."""
+    """Return the number of prompts of every call of an engine: whole groups, at most ``responses_per_part`` responses.
+
+    A call has at least one group.
+    """
     return _chunk_sizes(prompts, max(1, responses_per_part // responses_per_prompt))
 
 
 def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[tuple[int, int]]:
-    """Return the problems of every call of an engine in an evaluation, and the responses to each of them."""
+    """Return, for every call of an engine in an evaluation, the number of problems and of responses per problem."""
     samples = settings.samples_per_problem
-    cut = parts(problems, samples, settings.responses_per_part)
-    return [(part, each) for part in cut for each in ((samples, 1) if settings.greedy else (samples,))]
+    sizes = parts(problems, samples, settings.responses_per_part)
+    return [(size, each) for size in sizes for each in ((samples, 1) if settings.greedy else (samples,))]
 
 
 def problem_count(run: RunSettings, measure: Measure) -> int:
-    """Return the number of problems of a benchmark without fetching it; ``evaluate.problems`` if it is not known."""
+    """Return the number of problems of a benchmark without a download; ``evaluate.problems`` if it is unknown."""
     if measure.benchmark.problems is not None:
         return measure.benchmark.problems
     source = measure.benchmark.source
@@ -143,17 +147,21 @@ def evaluation_responses(run: RunSettings, measure: Measure) -> int:
 
 
 class _Steps:
-    """Counts the steps of a run.
+    """Amounts of the steps of a run.
 
-    ``base``, ``weights``, ``moments``, ``trained``, ``checkpoint`` and ``rollouts`` are bytes: of the base policy as
-    published, of a trained policy with its adapters in 32 bits, of AdamW's moments, of both together, of what is saved
-    inside a stage, and of all rollouts.
+    These attributes are bytes:
+        base: the base policy as published.
+        weights: a trained policy with its adapters, in 32 bits.
+        moments: AdamW's moments.
+        trained: ``weights`` and ``moments``.
+        checkpoint: a checkpoint inside a stage.
+        rollouts: all rollouts.
     """
 
     def __init__(self, run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Pool | None) -> None:
         self._run, self._stages, self._rates, self._each, self._pool = run, stages, rates, rates.each, pool
         self._mean = rates.each.response_share * run.rollout.max_new_tokens
-        """Tokens of a response on average, where nothing cuts it off."""
+        """Mean tokens of a response without truncation."""
         self._responses = stages * run.responses_per_stage
         self.generated = self._responses * min(self._mean, float(run.rollout.max_new_tokens))
         """Tokens of all responses."""
@@ -163,10 +171,10 @@ class _Steps:
         self.weights = number * (shape.parameters + (trained if lora else 0))
         self.trained, self.rollouts = self.weights + self.moments, rates.each.bytes_per_token * self.generated
         self._of_policies = self.base + (stages - 1) * self.weights
-        """Bytes of the policies that the stages begin with."""
+        """Bytes of the policies at the start of all stages."""
 
     def phases(self, mu: int | None) -> Iterator[Phase]:
-        """Yield the steps of ``mu_grpo``, or with updates per rollout those of ``grpo``."""
+        """Yield the phases of ``mu_grpo`` if ``mu`` is None, else those of ``grpo``."""
         run, stages = self._run, self._stages
         base: dict[Row, float] = {"load": self.base / _GB / self._each.hub_gb_per_second}
         if run.policy.tiny:
@@ -192,9 +200,9 @@ class _Steps:
         read: float = 0.0,
         written: float = 0.0,
     ) -> Phase:
-        """Return so many tasks that follow each other, each with its share of the pods side by side."""
+        """Return the phase of tasks that run one after the other, each with its share of the pods in parallel."""
         pool, each, gpus, hour, rounds = self._pool, self._each, 0, 0.0, pods
-        starts = int(name == "policy")  # one process starts once
+        starts = int(name == "policy")  # A single process starts once.
         if pool:
             starts, gpus, (_, hour) = pods, pool.gpus_of(role), pool.hour(role)
             at_once = min(pool.gpus // gpus if gpus else pool.most_pods, pool.most_pods)
@@ -213,17 +221,17 @@ class _Steps:
         calls = [part for shard in shards for part in parts(shard, group, settings.responses_per_part)]
         each = sum(self._call(self._rates.rollout, part * group, settings.max_new_tokens) for part in calls)
         pods = stages * len(shards)
-        # In one process the evaluation of the policy has started its engine.
+        # In one process, the evaluation of the policy has already started the engine.
         load = pods * self._each.engine_start_seconds if self._pool else 0.0
         seconds: dict[Row, float] = {"load": load, "generate": stages * each}
-        read, written = len(shards) * self._of_policies, 2 * self.rollouts  # parts of a shard, then the whole
+        read, written = len(shards) * self._of_policies, 2 * self.rollouts  # Parts of shards, then whole shards.
         return self._phase("generate", "rollout", stages, pods, seconds, self.generated, read, written)
 
     def _refreshes(self, mu: int) -> dict[Row, float]:
-        """Return the seconds of pods besides training that generate before every ``mu`` updates."""
+        """Return the seconds of generation in the training pods, with a refresh before every ``mu`` updates."""
         run, stages, engine = self._run, self._stages, self._run.rollout.engine
         group, refreshes = run.rollout.responses_per_prompt, stages * run.updates_per_stage // mu
-        # The engines of a pod generate side by side, and the refresh ends with the slowest of them.
+        # The engines of a pod generate in parallel, and a refresh ends with the slowest engine.
         processes = self._pool.training_gpus if self._pool else run.optimize.backend.processes
         prompts = -(-self._responses // (refreshes * group * max(1, processes // engine.tensor_parallel)))
         return {
@@ -239,7 +247,7 @@ class _Steps:
                 each += self._call(self._rates.evaluate, problems * responses, measure.evaluation.max_new_tokens)
             each += self._verification(evaluation_responses(run, measure))
         pods = policies * len(run.measures)
-        # In one process all evaluations of a policy share an engine.
+        # In one process, all evaluations of a policy share an engine.
         load = (pods if self._pool else policies) * self._each.engine_start_seconds
         seconds: dict[Row, float] = {"load": load, "evaluate": policies * each}
         read = len(run.measures) * (self._of_policies + self.weights)
@@ -248,7 +256,7 @@ class _Steps:
     def _train(
         self, name: str, saved_every: int, seconds: dict[Row, float], read: float = 0.0, written: float = 0.0
     ) -> Phase:
-        """Return the steps that train; checkpoints are written after multiples of ``saved_every`` updates."""
+        """Return the phase of training, with checkpoints after multiples of ``saved_every`` updates."""
         run, rates, stages = self._run, self._rates, self._stages
         every = -(-run.operation.updates_per_checkpoint // saved_every) * saved_every
         checkpoints = stages * (-(-run.updates_per_stage // every) - 1)

@@ -1,1 +1,1 @@
-"""Comparisons of runs: the laboratory, and models x systems x seeds with statistics, figures and one page."""
+"""Comparisons of runs: the laboratory, and reproductions over models, systems and seeds, with statistics."""

@@ -1,4 +1,4 @@
-"""The laboratory's questions, each a set of arms that are compared with one of them."""
+"""The questions of the laboratory. Each has a set of arms, one of which is the reference."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -12,11 +12,11 @@ class Form(NamedTuple):
     """The size of the runs of a part."""
 
     name: str
-    """The name of its workflows begins with it."""
+    """Prefix of the names of the workflows."""
     config: str
     updates: int
     evaluations: int
-    """Evaluations of every run, without that of the base policy."""
+    """Number of evaluations of every run, without that of the base policy."""
     seeds: tuple[int, ...]
 
 
@@ -26,29 +26,30 @@ QUICK = Form("quick", "configs/laboratory-quick.yaml", 64, 4, (0,))
 
 @dataclass(frozen=True)
 class Arm:
-    """A run to be made on every seed: a name, and what it changes in the laboratory's settings."""
+    """A variant of the laboratory's settings that is run on every seed."""
 
     name: str
     change: str
+    """Overrides of the laboratory's settings."""
     stages: int = 1
-    """Rollout refreshes over the run."""
+    """Number of stages of a run; unused if ``mu`` is not 0."""
     mu: int = 0
-    """Updates per refresh, in place of a number of stages."""
+    """Updates per refresh; 0 means that they follow from ``stages``."""
 
     def overrides(self, updates: int) -> str:
-        """Overrides for a run of so many updates."""
+        """Return the overrides for a run with this number of updates."""
         return f"{self.change} updates_per_rollout={self.mu or updates // self.stages}"
 
 
 @dataclass(frozen=True)
 class Question:
-    """A part of the laboratory."""
+    """The question of a part of the laboratory, with its arms."""
 
     title: str
     asks: str
     arms: tuple[Arm, ...]
     reference: str
-    """The arm that the others are tested against."""
+    """Name of the arm that the other arms are tested against."""
 
 
 def _veto(name: str, direction: str, kappa: float, scope: str = "suffix") -> Arm:

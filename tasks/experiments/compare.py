@@ -1,4 +1,4 @@
-"""The comparison of all runs of a reproduction: accuracies, paired tests, times, figures and a page, as an artifact.
+"""The comparison of the runs of a reproduction as an artifact: accuracies, paired tests, times, figures and a page.
 
 Legend of shapes: S seeds, P problems of a benchmark, N pairs.
 """
@@ -37,47 +37,54 @@ from tasks.store.layout import ACCURACY_FILE
 def compare_runs(
     store: Store, experiment: ExperimentSettings, reports: Sequence[ArtifactRef], laboratory: Sequence[ArtifactRef]
 ) -> ArtifactRef:
-    """Compare all runs of a reproduction, whose reports are in their order, as an artifact.
+    """Compare all runs of a reproduction.
 
-    It holds result.json, report.html, and every figure as SVG and CSV.
+    Args:
+        store: the store with all artifacts.
+        experiment: settings of the reproduction.
+        reports: a report per planned run, in the order of the plan.
+        laboratory: results of parts of the laboratory.
+
+    Returns:
+        An artifact with result.json, report.html, and every figure as SVG and CSV.
 
     Raises:
         ArtifactError: an artifact is missing or corrupted.
-        DataError: the runs cannot be compared, and why.
+        DataError: the runs were not evaluated on the same problems.
     """
     planned = experiment.runs(store.ref.uri)
-    found = dict(zip(planned, reports, strict=True))
+    report_of = dict(zip(planned, reports, strict=True))
     parents = {"reports": list(reports), "laboratory": list(laboratory)}
     with store.write("reproduction", settings=experiment.result_values(), parents=parents, seed=0) as draft:
-        runs = load_runs(store, found)
+        runs = load_runs(store, report_of)
         result = compare_finished(store, experiment, planned, runs)
         result.save(draft.path)
         parts = [LaboratoryResult.load(store, ref) for ref in laboratory]
-        write_page(draft.path, result, runs, parts, {one.name: str(ref) for one, ref in found.items()})
+        write_page(draft.path, result, runs, parts, {run.name: str(ref) for run, ref in report_of.items()})
         draft.facts.update(runs=len(runs), models=result.models, systems=result.systems, seeds=result.seeds)
     return draft.ref
 
 
 def load_runs(store: Store, reports: Mapping[PlannedRun, ArtifactRef]) -> list[SystemRun]:
-    """Read the runs that are there."""
-    return [load_run(store, one.model, one.system, one.seed, ref) for one, ref in reports.items()]
+    """Load the planned runs that have a report."""
+    return [load_run(store, run.model, run.system, run.seed, ref) for run, ref in reports.items()]
 
 
 def compare_finished(
     store: Store, experiment: ExperimentSettings, planned: Sequence[PlannedRun], runs: Sequence[SystemRun]
 ) -> ReproductionResult:
-    """Compare the runs that are there.
+    """Compare the finished runs among the planned ones.
 
     Raises:
         ArtifactError: an evaluation is missing or corrupted.
-        DataError: there is no run, or they were not evaluated on the same problems.
+        DataError: there is no run, or the runs were not evaluated on the same problems.
     """
     if not runs:
         raise DataError(
-            f"{store.ref.uri}: none of the {len(planned)} runs is there. Start them, or name another store."
+            f"{store.ref.uri}: none of the {len(planned)} runs is there. To fix it, start them or name another store."
         )
     check_problems(runs)
-    there = {(run.model, run.system, run.seed) for run in runs}
+    finished = {(run.model, run.system, run.seed) for run in runs}
     reference, baselines = experiment.reference, experiment.baselines
     accuracies = {run.name: _by_problem(store, run) for run in runs}
     return ReproductionResult(
@@ -86,7 +93,7 @@ def compare_finished(
         seeds=experiment.seeds,
         reference=reference,
         margin=experiment.margin,
-        missing=[one.name for one in planned if (one.model, one.system, one.seed) not in there],
+        missing=[one.name for one in planned if (one.model, one.system, one.seed) not in finished],
         cells=accuracy_cells(runs, accuracies),
         tests=paired_tests(runs, accuracies, reference, baselines, experiment.margin),
         times=times_of(runs),
@@ -96,55 +103,57 @@ def compare_finished(
 
 
 def check_problems(runs: Sequence[SystemRun]) -> None:
-    """Check that every run was evaluated on the same problems, without which nothing is paired.
+    """Check that all runs were evaluated on the same problems, which paired tests need.
 
     Raises:
-        DataError: two runs differ, and where.
+        DataError: two runs have different problems of a benchmark.
     """
-    seen: dict[str, tuple[ArtifactRef | None, str]] = {}
+    first: dict[str, tuple[ArtifactRef | None, str]] = {}
     for run in runs:
-        for one in run.history.evaluated[-1].evaluations:
-            problems, where = seen.setdefault(one.benchmark, (one.prompts, run.name))
-            if problems != one.prompts:
+        for evaluation in run.history.evaluated[-1].evaluations:
+            benchmark, prompts = evaluation.benchmark, evaluation.prompts
+            expected, name = first.setdefault(benchmark, (prompts, run.name))
+            if expected != prompts:
                 raise DataError(
-                    f"reproduction: benchmark {one.benchmark!r} has other problems in {run.name} ({one.prompts}) than "
-                    f"in {where}; allowed: the same in every run. Pin its revision, or give both the same settings."
+                    f"reproduction: benchmark {benchmark!r} has other problems in {run.name} ({prompts}) than in "
+                    f"{name} ({expected}); allowed: the same in every run. To fix it, pin the revision of the "
+                    "benchmark, or give both runs the same settings."
                 )
 
 
 Accuracies = Mapping[str, Mapping[str, Values]]
-"""The accuracy of every problem after the last update, [P] by benchmark, by the name of the run."""
+"""By run and benchmark, the accuracy of every problem after the last update, [P]."""
 
 
 def _by_problem(store: Store, run: SystemRun) -> dict[str, Values]:
-    found = {}
+    accuracies = {}
     for one in run.history.evaluated[-1].evaluations:
         metrics = json.loads(store.file(run.history.manifests[one.evaluation], ACCURACY_FILE).read_text())
-        found[one.benchmark] = np.array(metrics["by_problem"]["accuracy"])
-    return found
+        accuracies[one.benchmark] = np.array(metrics["by_problem"]["accuracy"])
+    return accuracies
 
 
 def accuracy_cells(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
-    """Return the accuracy, with its interval, of every model and system on every benchmark and their mean."""
+    """Return the accuracy with its interval of every model and system, on every benchmark and on their mean."""
     cells = []
     for model, system in dict.fromkeys((run.model, run.system) for run in runs):
-        own = of_system(runs, model, system)
-        first = [{one.benchmark: one for one in run.history.evaluated[0].evaluations} for run in own]
-        benchmarks = list(accuracies[own[0].name])
+        seeds = of_system(runs, model, system)
+        base = [{one.benchmark: one for one in run.history.evaluated[0].evaluations} for run in seeds]
+        benchmarks = list(accuracies[seeds[0].name])
         for name in [*benchmarks, *([MEAN] if len(benchmarks) > 1 else [])]:
             chosen = benchmarks if name == MEAN else [name]
-            measured = {one: np.stack([accuracies[run.name][one] for run in own]) for one in chosen}
-            about = interval_of([measured])
+            measured = {each: np.stack([accuracies[run.name][each] for run in seeds]) for each in chosen}
+            estimate = interval_of([measured])
             cells.append(
                 Cell(
                     model=model,
                     system=system,
                     benchmark=name,
-                    accuracy=about.value,
-                    low=about.low,
-                    high=about.high,
+                    accuracy=estimate.value,
+                    low=estimate.low,
+                    high=estimate.high,
                     by_seed=run_means([measured]).tolist(),
-                    base=float(np.mean([run[one].accuracy.value for run in first for one in chosen])),
+                    base=float(np.mean([run[each].accuracy.value for run in base for each in chosen])),
                 )
             )
     return cells
@@ -153,29 +162,30 @@ def accuracy_cells(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Ce
 def paired_tests(
     runs: Sequence[SystemRun], accuracies: Accuracies, reference: str, baselines: Sequence[str], margin: float
 ) -> list[PairedTest]:
-    """Test the reference against every baseline, over the seeds that both have.
+    """Test the reference against every baseline over their common seeds.
 
-    On the mean of the benchmarks, model by model and over all of them, then on every benchmark.
+    The first tests are on the mean of the benchmarks, for every model and for all models together. The others are on
+    single benchmarks.
     """
     means, single = [], []
     for baseline in baselines:
-        found: dict[str, Benchmarks] = {}
+        differences: dict[str, Benchmarks] = {}
         for model in dict.fromkeys(run.model for run in runs):
             if pairs := pairs_of(runs, model, reference, baseline):
                 ours, theirs = ([accuracies[run.name] for run in side] for side in zip(*pairs, strict=True))
-                found[model] = {
+                differences[model] = {
                     name: np.stack([one[name] - other[name] for one, other in zip(ours, theirs, strict=True)])
                     for name in ours[0]
                     if name in theirs[0]
                 }
-        means += [_paired_test(model, baseline, MEAN, [one], margin) for model, one in found.items()]
-        if len(found) > 1:
-            means.append(_paired_test(ALL, baseline, MEAN, list(found.values()), margin))
+        means += [_paired_test(model, baseline, MEAN, [one], margin) for model, one in differences.items()]
+        if len(differences) > 1:
+            means.append(_paired_test(ALL, baseline, MEAN, list(differences.values()), margin))
         single += [
             _paired_test(model, baseline, name, [{name: difference_SP}], margin)
-            for model, one in found.items()
-            if len(one) > 1
-            for name, difference_SP in one.items()
+            for model, benchmarks in differences.items()
+            if len(benchmarks) > 1
+            for name, difference_SP in benchmarks.items()
         ]
     return [*_adjust_p_values(means), *_adjust_p_values(single)]
 
@@ -183,7 +193,7 @@ def paired_tests(
 def _paired_test(
     model: str, baseline: str, benchmark: str, differences: Sequence[Benchmarks], margin: float
 ) -> PairedTest:
-    """Return a test whose p-values are not adjusted."""
+    """Return a test with unadjusted p-values."""
     drawn = draws(differences, DIFFERENCES)
     pairs_N = run_means(differences)
     low, high = drawn.interval()
@@ -204,12 +214,12 @@ def _paired_test(
 
 
 def _adjust_p_values(tests: list[PairedTest]) -> list[PairedTest]:
-    """Return the tests with p-values adjusted for their number, each sort of p for itself."""
+    """Return the tests with p-values adjusted by Holm, separately for each kind of p-value."""
     adjusted: list[dict[str, Any]] = [{} for _ in tests]
     for name in ("p_bootstrap", "p_wilcoxon", "p_equivalence"):
-        known = [(place, getattr(test, name)) for place, test in enumerate(tests) if getattr(test, name) is not None]
-        for (place, _), p in zip(known, holm([p for _, p in known]), strict=True):
-            adjusted[place][name] = p
+        known = [(index, getattr(test, name)) for index, test in enumerate(tests) if getattr(test, name) is not None]
+        for (index, _), p in zip(known, holm([p for _, p in known]), strict=True):
+            adjusted[index][name] = p
     return [
         test.model_copy(update={**changes, "equivalent": changes["p_equivalence"] < LEVEL})
         for test, changes in zip(tests, adjusted, strict=True)

@@ -1,4 +1,4 @@
-"""Figures of a comparison, as SVG with the data that they draw. A figure without data is left out."""
+"""Figures of a comparison, as SVG and as a table of their numbers. A figure without data is left out."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -31,11 +31,11 @@ OF_THE_PAPER = ("a", "b")
 """Parts of the laboratory that are figures of the paper."""
 _COLORS, _STYLES, _MARKERS = ("blue", "orange", "green", "ink", "muted"), ("-", "--", ":"), "osD^v"
 _POINTS = 128
-"""Most points of a system's line, stages together."""
+"""Largest number of points in the line of a system over all stages."""
 _LANES = {"generate": BLUE, "verify": GREEN, "optimize": ORANGE, "switch": INK, "evaluate": MUTED}
-"""Lanes of an execution line and their colors, by phase. Other phases are drawn as switch, logp as optimize."""
+"""Colors of the lanes in an execution figure, by phase. ``logp`` is drawn as optimize, other phases as switch."""
 Span = tuple[str, float, float, float]
-"""Lane, start, end, and the share of the time in between in which it was at work."""
+"""Lane, start, end, and the share of this time in which the lane worked."""
 
 
 @dataclass(frozen=True)
@@ -45,35 +45,35 @@ class CaptionedFigure(Picture):
     title: str
     caption: str
     model: str
-    """Empty where it belongs to no model."""
+    """Model that the figure is about; empty if there is none."""
 
 
 def make_figures(
     result: ReproductionResult, runs: Sequence[SystemRun], laboratory: Sequence[LaboratoryResult]
 ) -> dict[str, CaptionedFigure]:
-    """Draw all figures, by names that are fit for files, in the order of the page."""
+    """Draw all figures, by name of their files, in the order of the page."""
     reference = result.reference
-    # The reference is blue, and a system looks the same in all figures.
+    # The reference is blue, and a system has the same look in all figures.
     ordered = [reference, *(system for system in result.systems if system != reference)]
     colors = len(_COLORS)
     looks = {
         system: Look(
             text=system,
-            color=_COLORS[place % colors],
-            style=_STYLES[place // colors % len(_STYLES)],
-            marker=_MARKERS[place % len(_MARKERS)],
+            color=_COLORS[index % colors],
+            style=_STYLES[index // colors % len(_STYLES)],
+            marker=_MARKERS[index % len(_MARKERS)],
         )
-        for place, system in enumerate(ordered)
+        for index, system in enumerate(ordered)
     }
     words = read_packaged_yaml(__file__, "figures.yaml")
     drawn: dict[str, CaptionedFigure] = {}
 
-    def add(kind: str, model: str, made: Drawn, baseline: str = "") -> None:
-        if made:
-            figure, series = made
+    def add(kind: str, model: str, drawing_of: Drawn, baseline: str = "") -> None:
+        if drawing_of:
+            figure, series = drawing_of
             name = _file_name(f"{kind} {baseline} {model}")
             title, caption = (
-                words[kind][part].format(reference=reference, baseline=baseline) for part in ("title", "caption")
+                words[kind][key].format(reference=reference, baseline=baseline) for key in ("title", "caption")
             )
             drawn[name] = CaptionedFigure(
                 drawing.to_svg(figure, name, f"{title}. {caption}"), series, title, caption, model
@@ -81,15 +81,15 @@ def make_figures(
 
     with drawing.style():
         for model in result.models:
-            own = [run for run in runs if run.model == model]
-            add("accuracy", model, accuracy(own, looks))
-            add("reward", model, over_updates("reward", Panel("mean reward", "zero"), own, looks, reference))
+            of_model = [run for run in runs if run.model == model]
+            add("accuracy", model, accuracy(of_model, looks))
+            add("reward", model, over_updates("reward", Panel("mean reward", "zero"), of_model, looks, reference))
             vetoed = Panel("vetoed share of response tokens", "percent")
-            add("vetoed", model, over_updates("veto_fraction", vetoed, own, looks, reference))
+            add("vetoed", model, over_updates("veto_fraction", vetoed, of_model, looks, reference))
             for baseline in ordered[1:]:
                 causes = [one for one in result.causes if (one.model, one.baseline) == (model, baseline)]
-                add("causes", model, waterfall(causes, own, reference, baseline), baseline)
-                add("execution", model, execution(own, reference, baseline), baseline)
+                add("causes", model, waterfall(causes, of_model, reference, baseline), baseline)
+                add("execution", model, execution(of_model, reference, baseline), baseline)
     for part in laboratory:
         if part.part in OF_THE_PAPER:
             svg = (Path(part.folder) / CURVES).read_text(encoding="utf-8")
@@ -104,7 +104,7 @@ def _file_name(name: str) -> str:
 
 
 def accuracy(runs: Sequence[SystemRun], looks: Looks) -> Drawn:
-    """Draw accuracy over wall-clock: a line per system and a thin one per seed."""
+    """Draw accuracy over wall-clock, with a line per system and a thin line per seed."""
     series = []
     for system, look in looks.items():
         lines = []
@@ -112,7 +112,7 @@ def accuracy(runs: Sequence[SystemRun], looks: Looks) -> Drawn:
             lines.append((training_clock(run.history), [one.accuracy.value for one in run.history.evaluated]))
             series.append(Series("", f"{system}, seed {run.seed}", *lines[-1], look=look.thin()))
         if lines:
-            # Where seeds were evaluated at different numbers of updates, the mean ends with the first of them.
+            # If seeds have different numbers of evaluations, the mean ends with the shortest of them.
             means = [np.mean(list(zip(*columns, strict=False)), axis=1) for columns in zip(*lines, strict=True)]
             series.append(Series("", system, *means, look=look))
     longest = max((float(one.x.max()) for one in series), default=0.0)
@@ -124,23 +124,26 @@ def accuracy(runs: Sequence[SystemRun], looks: Looks) -> Drawn:
 
 
 def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Looks, reference: str) -> Drawn:
-    """Draw a column of metrics over updates, a line per system; the share of the veto where there is one."""
+    """Draw a column of the metrics over updates, with a line per system.
+
+    A column other than ``reward`` is drawn only for runs whose objective has a veto.
+    """
     series = []
     for system, look in looks.items():
         histories = [run.history for run in runs if run.system == system]
-        own = [one for one in histories if one.has_numbers(name) and (name == "reward" or one.vetoes)]
+        measured = [one for one in histories if one.has_numbers(name) and (name == "reward" or one.vetoes)]
         smooth = look.model_copy(update={"marker": "", "points": _POINTS})
-        series += [Series("", system, *line, look=smooth) for line in _means(own, name)] if own else []
+        series += [Series("", system, *line, look=smooth) for line in _means(measured, name)] if measured else []
     if not series:
         return None
-    staged = next((run.history.boundaries for run in runs if run.system == reference), [])
-    if len(systems := {one.name for one in series}) == 1:  # which has no legend
+    boundaries = next((run.history.boundaries for run in runs if run.system == reference), [])
+    if len(systems := {one.name for one in series}) == 1:  # A single line has no legend.
         panel = replace(panel, title=f"{panel.title}, {systems.pop()}")
-    return Chart(series, {"": panel}, "update", ends=[update + 0.5 for update in staged]).draw(), series
+    return Chart(series, {"": panel}, "update", ends=[update + 0.5 for update in boundaries]).draw(), series
 
 
 def _means(histories: Sequence[History], name: str) -> list[Floats]:
-    """Return the updates and the means of a column over runs, [2, updates], stage by stage."""
+    """Return, per stage, the updates and the means of a column over runs, [2, updates]."""
     count = min(len(history.column(name)) for history in histories)
     update, stage = (histories[0].column(one)[:count] for one in ("update", "stage"))
     values = np.array([history.column(name)[:count] for history in histories])
@@ -150,7 +153,7 @@ def _means(histories: Sequence[History], name: str) -> list[Floats]:
 
 
 def execution(runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn:
-    """Draw what both systems did when, on the first seed that both have, above one another on one axis."""
+    """Draw the phases of both systems over time, in two panels with one time axis, for their first common seed."""
     pairs = pairs_of_equal_length(pairs_of(runs, runs[0].model, reference, baseline)) if runs else []
     if not pairs:
         return None
@@ -176,8 +179,8 @@ def execution(runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn
 
 
 def _spans(history: History) -> Iterator[Span]:
-    """Yield when each lane was at work, in seconds since the first stage began; stops of a run are left out."""
-    steps = [made for stage in history.stages for made in (*stage.rollouts, *stage.verdicts, stage.policy)]
+    """Yield the spans of all lanes, in seconds since the first stage began, without the time between processes."""
+    steps = [step for stage in history.stages for step in (*stage.rollouts, *stage.verdicts, stage.policy)]
     trained = [policy for policy in history.evaluated if policy.updates]
     steps += [history.manifests[one.evaluation] for policy in trained for one in policy.evaluations]
     busy = merge((one.timings.started, one.timings.finished) for one in steps)
@@ -187,7 +190,10 @@ def _spans(history: History) -> Iterator[Span]:
 
 
 def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]:
-    """Yield the phases of a step between two moments: one after the other, or side by side where they take turns."""
+    """Yield the phases of a step between two moments, one after the other.
+
+    If generation and training take turns in the step, every phase spans the whole time with its share.
+    """
     phases: dict[str, float] = {}
     for phase, seconds in manifest.timings.phases.items():
         lane = phase if phase in _LANES else "optimize" if phase == "logp" else "switch"
@@ -206,30 +212,31 @@ def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]
 
 
 def waterfall(causes: Sequence[Cause], runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn:
-    """Draw the way from the training time of the baseline to that of the reference, cause by cause."""
+    """Draw a waterfall from the training time of the baseline to that of the reference, with a bar per cause."""
     if not causes:
         return None
     pairs = pairs_of_equal_length(pairs_of(runs, causes[0].model, reference, baseline))
     whole = mean(sum(training_time(theirs).values()) for _, theirs in pairs)
-    left = list(accumulate((-cause.seconds for cause in causes), initial=whole))
+    remaining = list(accumulate((-cause.seconds for cause in causes), initial=whole))
     figure, (axes,) = drawing.panels(1, 0.36 * (len(causes) + 2) + 0.2)
     axes.barh(0, whole, color=MUTED, height=0.6, alpha=0.8)
     _note(axes, whole, 0, duration(whole))
-    for place, (cause, before, after) in enumerate(zip(causes, left, left[1:], strict=False), 1):
+    for row, (cause, before, after) in enumerate(zip(causes, remaining, remaining[1:], strict=False), 1):
         color = GREEN if cause.seconds >= 0 else ORANGE
-        axes.barh(place, abs(cause.seconds), left=min(before, after), height=0.6, color=color)
-        axes.plot([before, before], [place - 1, place], color=MUTED, linewidth=0.7, zorder=1)
-        _note(axes, max(before, after), place, _signed(-cause.seconds))
-    axes.plot([left[-1], left[-1]], [len(causes), len(causes) + 1], color=MUTED, linewidth=0.7, zorder=1)
-    axes.barh(len(causes) + 1, left[-1], color=BLUE, height=0.6)
-    _note(axes, left[-1], len(causes) + 1, duration(left[-1]))
+        axes.barh(row, abs(cause.seconds), left=min(before, after), height=0.6, color=color)
+        axes.plot([before, before], [row - 1, row], color=MUTED, linewidth=0.7, zorder=1)
+        _note(axes, max(before, after), row, _signed(-cause.seconds))
+    axes.plot([remaining[-1], remaining[-1]], [len(causes), len(causes) + 1], color=MUTED, linewidth=0.7, zorder=1)
+    axes.barh(len(causes) + 1, remaining[-1], color=BLUE, height=0.6)
+    _note(axes, remaining[-1], len(causes) + 1, duration(remaining[-1]))
     drawing.named_rows(axes, [baseline, *(cause.name for cause in causes), reference])
-    axes.set_xlim(0, 1.28 * max(left))
+    axes.set_xlim(0, 1.28 * max(remaining))
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
-    bars = [(baseline, whole), *((cause.name, cause.seconds) for cause in causes), (reference, left[-1])]
+    bars = [(baseline, whole), *((cause.name, cause.seconds) for cause in causes), (reference, remaining[-1])]
     series = [
-        Series("", name, [seconds], [after]) for (name, seconds), after in zip(bars, [*left, left[-1]], strict=True)
+        Series("", name, [seconds], [after])
+        for (name, seconds), after in zip(bars, [*remaining, remaining[-1]], strict=True)
     ]
     return figure, series
 
@@ -239,5 +246,5 @@ def _note(axes: Any, x: float, y: float, text: str) -> None:
 
 
 def _signed(seconds: float) -> str:
-    written = duration(abs(seconds))
-    return written if written == "0.0 s" else f"{'+' if seconds > 0 else MINUS}{written}"
+    text = duration(abs(seconds))
+    return text if text == "0.0 s" else f"{'+' if seconds > 0 else MINUS}{text}"

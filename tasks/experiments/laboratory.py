@@ -34,32 +34,36 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
     """Compare the arms of a part.
 
     Args:
-        store: of all artifacts.
+        store: the store with all artifacts.
         part: a, b, c or d.
-        studies: arm by arm, the seeds of each in the same order.
+        studies: the studies of the first arm, one per seed, then those of the second arm in the same order of seeds,
+            and so on.
 
     Returns:
         A laboratory artifact with result.json and curves.svg.
 
     Raises:
-        DataError: the studies are not as many for every arm.
+        DataError: the number of studies is not a multiple of the number of arms.
     """
     question = QUESTIONS[cast(Part, part)]
     seeds, rest = divmod(len(studies), len(question.arms))
     if rest or not seeds:
-        raise DataError(f"laboratory: {len(studies)} studies for {len(question.arms)} arms of part {part}.")
+        raise DataError(
+            f"laboratory: {len(studies)} studies for {len(question.arms)} arms of part {part}; allowed: a study per "
+            "arm and seed"
+        )
     with store.write("laboratory", settings={"part": part}, parents={"studies": list(studies)}, seed=0) as draft:
         runs = [
-            _load(store, arm, studies[place * seeds : (place + 1) * seeds]) for place, arm in enumerate(question.arms)
+            _load(store, arm, studies[index * seeds : (index + 1) * seeds]) for index, arm in enumerate(question.arms)
         ]
         reference = next(one for one in runs if one.result.name == question.reference)
         others = [one for one in runs if one is not reference]
         differences = [one.last_SP - reference.last_SP for one in others]
         adjusted = holm([bootstrap_p(draws([{"": one}], DIFFERENCES)) for one in differences])
         for one, difference_SP, p in zip(others, differences, adjusted, strict=True):
-            about = interval(difference_SP, DIFFERENCES)
-            found = {"difference": about.value, "difference_low": about.low, "difference_high": about.high, "p": p}
-            one.result = one.result.model_copy(update=found)
+            estimate = interval(difference_SP, DIFFERENCES)
+            ends = {"difference_low": estimate.low, "difference_high": estimate.high}
+            one.result = one.result.model_copy(update={"difference": estimate.value, **ends, "p": p})
         result = LaboratoryResult(
             part=part,
             title=question.title,
@@ -78,18 +82,18 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
 
 
 def find_parts(store: Store) -> dict[str, LaboratoryResult]:
-    """Return the latest comparison of every part of the laboratory that the store has, by its part.
+    """Return the latest results in a store, by part of the laboratory.
 
     Raises:
         ArtifactError: the store cannot be read.
     """
-    made = sorted(store.manifests("laboratory"), key=lambda one: one.timings.finished)
-    latest = {one.facts["part"]: one.ref for one in made}
+    manifests = sorted(store.manifests("laboratory"), key=lambda manifest: manifest.timings.finished)
+    latest = {manifest.facts["part"]: manifest.ref for manifest in manifests}
     return {part: LaboratoryResult.load(store, latest[part]) for part in sorted(latest)}
 
 
 def _draw(runs: Sequence[_Runs], name: str, title: str) -> str:
-    """Draw accuracy over updates as SVG: a panel per arm, in it a thin line per seed and a thick one for their mean."""
+    """Draw accuracy over updates as SVG: a panel per arm, with a thin line per seed and a thick line for their mean."""
     series = []
     for one in runs:
         seeds = [Series(one.result.name, "seed", one.update_E, each, look=PLAIN.thin()) for each in one.accuracy_SE]

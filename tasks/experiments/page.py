@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a reproduction."""
+"""The self-contained HTML page of a reproduction."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -35,14 +35,14 @@ def write_page(
     laboratory: Sequence[LaboratoryResult],
     reports: Mapping[str, str],
 ) -> None:
-    """Write ``report.html``, and every figure into ``figures/`` as SVG and CSV; for arguments see ``render_page``."""
+    """Write ``report.html``, and every figure into ``figures/`` as SVG and CSV. Arguments are as of ``render_page``."""
     figures = make_figures(result, runs, laboratory)
     page = render_page(result, runs, laboratory, figures, reports)
     (folder / PAGE_FILE).write_text(page, encoding="utf-8")
     (folder / "figures").mkdir()
-    for name, one in figures.items():
-        (folder / f"figures/{name}.svg").write_text(one.svg, encoding="utf-8")
-        (folder / f"figures/{name}.csv").write_text(one.csv(), encoding="utf-8")
+    for name, figure in figures.items():
+        (folder / f"figures/{name}.svg").write_text(figure.svg, encoding="utf-8")
+        (folder / f"figures/{name}.csv").write_text(figure.csv(), encoding="utf-8")
 
 
 def render_page(
@@ -52,14 +52,14 @@ def render_page(
     figures: Mapping[str, CaptionedFigure],
     reports: Mapping[str, str],
 ) -> str:
-    """Return the page: figures are inline, nothing is loaded from elsewhere, and there is no script.
+    """Return the self-contained page, with inline figures and without scripts.
 
     Args:
-        result: the tables.
-        runs: the runs that they are made from.
-        laboratory: results of its parts, of which the page shows those that are figures of the paper.
-        figures: what ``make_figures`` gives for the same.
-        reports: where the report of a run is, by the run's name.
+        result: the result of the comparison.
+        runs: the compared runs.
+        laboratory: results of parts of the laboratory. The page shows those of parts in ``OF_THE_PAPER``.
+        figures: the figures of ``make_figures`` for the same arguments.
+        reports: references to the reports of runs, by the name of the run.
     """
     different, shared = _settings(result, runs)
     return render(
@@ -80,13 +80,14 @@ def render_page(
 
 
 Cells = list[list[tuple[str, bool]]]
-"""Rows of a table, the first of which are headings: every cell, and whether it is text."""
+"""Rows of a table, starting with the headings. A cell is its content and whether the column is text."""
 
 
 def _cells(table: Table) -> Cells:
     columns = table.columns
-    rows = [[str(one.header) for one in columns], *zip(*(map(str, one.cells) for one in columns), strict=True)]
-    texts = [one.justify == "left" for one in columns]
+    headings = [str(column.header) for column in columns]
+    rows = [headings, *zip(*(map(str, column.cells) for column in columns), strict=True)]
+    texts = [column.justify == "left" for column in columns]
     return [list(zip(row, texts, strict=True)) for row in rows]
 
 
@@ -96,7 +97,7 @@ def _figures_of_kind(figures: Mapping[str, CaptionedFigure], kind: str, model: s
 
 
 def _sentence(result: ReproductionResult, test: PairedTest) -> str:
-    """Tell in one sentence how the reference stands to a baseline."""
+    """Return a sentence that compares the reference with a baseline."""
     if test.equivalent:
         verdict = "matches"
     elif test.p_bootstrap < LEVEL:
@@ -104,8 +105,8 @@ def _sentence(result: ReproductionResult, test: PairedTest) -> str:
     else:
         verdict = "is not told apart from"
     cells = {one.system: one for one in result.cells if (one.model, one.benchmark) == (test.model, test.benchmark)}
-    found = [cells[system] for system in (result.reference, test.baseline) if system in cells]
-    levels = " against ".join(f"{percent(one.accuracy)} ({percent_range(one.low, one.high)})" for one in found)
+    both = [cells[system] for system in (result.reference, test.baseline) if system in cells]
+    levels = " against ".join(f"{percent(cell.accuracy)} ({percent_range(cell.low, cell.high)})" for cell in both)
     speeds = [_speed(one) for one in result.speeds if (one.model, one.baseline) == (test.model, test.baseline)]
     return (
         f"{'Over all models' if test.model == ALL else f'With {test.model}'}, {result.reference} {verdict} "
@@ -123,7 +124,7 @@ def _speed(speed: Speed) -> str:
 
 
 def _settings(result: ReproductionResult, runs: Sequence[SystemRun]) -> tuple[Table, Table]:
-    """Return the settings that differ between systems with a model, and those that they share."""
+    """Return two tables: the settings that differ between the systems of a model, and the shared settings."""
     different, shared = [], []
     for model in result.models:
         first = {run.system: flat(run.history.settings) for run in reversed(runs) if run.model == model}

@@ -1,4 +1,4 @@
-"""Results of a comparison and of the laboratory, and their tables: for the terminal, documentation and the page.
+"""Results of a comparison and of the laboratory, with their tables for the terminal, the documentation and the page.
 
 All accuracies and shares are fractions.
 """
@@ -20,11 +20,11 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.layout import RESULT_FILE
 
 MEAN = "mean"
-"""Stands for the mean over the benchmarks where a benchmark is named."""
+"""Name of a benchmark that means the mean over all benchmarks."""
 ALL = "all models"
-"""Stands for all models together where a model is named."""
+"""Name of a model that means all models together."""
 LEVEL = 0.05
-"""A difference whose p is below it is told apart from none."""
+"""Significance level: a difference is significant if its p-value is below."""
 _COLUMNS = 132
 _HOW_TO_READ = (
     "Intervals are of 95 %, by bootstrap over problems and a t distribution over seeds; tests are paired by seed and "
@@ -40,21 +40,21 @@ class _Row(FlyteModel):
 
 class _Result(_Row):
     folder: str = ""
-    """Folder of the artifact that holds the page or the figure."""
+    """Folder of the artifact with the page or the figure; empty if there is none."""
 
     def save(self, folder: Path) -> None:
         (folder / RESULT_FILE).write_text(self.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
 
     @classmethod
     def load(cls, store: Store, ref: ArtifactRef) -> Self:
-        """Read the result of an artifact, with the artifact's folder."""
+        """Load the result of an artifact, with the folder of the artifact."""
         folder = store.path(ref)
         result = cls.model_validate_json((folder / RESULT_FILE).read_text(encoding="utf-8"))
         return result.model_copy(update={"folder": str(folder)})
 
 
 class Cell(_Row):
-    """A system with a model on a benchmark, or on the mean of all, after its last update."""
+    """Accuracy of a system with a model on a benchmark, or on the mean of all, after the last update."""
 
     model: str
     system: str
@@ -66,11 +66,11 @@ class Cell(_Row):
     high: float
     by_seed: list[float]
     base: float
-    """Before training, mean over seeds."""
+    """avg@k of the base policy, mean over seeds."""
 
 
 class PairedTest(_Row):
-    """The reference against a baseline, paired by seed and problem."""
+    """Test of the reference against a baseline, paired by seed and problem."""
 
     model: str
     baseline: str
@@ -81,15 +81,16 @@ class PairedTest(_Row):
     """Lower end of the 95 % interval over problems and seeds, paired."""
     high: float
     p_bootstrap: float
-    """Two-sided, adjusted by Holm for all tests on means, or all on single benchmarks, of the reproduction."""
+    """Two-sided p-value of the bootstrap. Every p-value here is adjusted by Holm: tests on means of benchmarks form one
+    family, tests on single benchmarks another."""
     p_wilcoxon: float | None
-    """Signed rank over runs, models x seeds, adjusted likewise; None with too few to reach the 5 % level."""
+    """p-value of the signed-rank test over runs, models x seeds; None with too few runs to reach the 5 % level."""
     cohen_dz: float | None
-    """Mean of the paired differences by their standard deviation; None where they do not vary."""
+    """Mean of the paired differences over their standard deviation; None if they do not vary."""
     rank_biserial: float | None
-    """Rank-biserial correlation of runs: -1 where the baseline is better in every run, 1 where the reference is."""
+    """Rank-biserial correlation of runs: -1 if the baseline is better in every run, 1 if the reference is."""
     p_equivalence: float
-    """p of two one-sided tests that the difference lies within the margin; adjusted likewise."""
+    """p-value of two one-sided tests that the difference lies within the margin."""
     equivalent: bool
 
 
@@ -104,33 +105,34 @@ class Times(_Row):
     ledger: dict[str, float]
     """Process-seconds by row."""
     gpu_seconds: dict[str, float]
-    """Process-seconds times the GPUs of the pod, by row; empty on machines without one."""
+    """Process-seconds times the GPUs of the pod, by row; empty on machines without GPUs."""
 
 
 class Speed(_Row):
-    """Seconds of a baseline over those of the reference: the geometric mean over seeds, and every seed's."""
+    """Speed-up of the reference: seconds of a baseline over seconds of the reference."""
 
     model: str
     baseline: str
     name: str
-    """generation, end to end, to the level of the baseline."""
+    """generation, end to end, or to the level of the baseline."""
     ratio: float | None
-    """None where the reference never reached the baseline's level."""
+    """Geometric mean over seeds; None if the ratio of a seed is None."""
     by_seed: list[float | None] = Field(default_factory=list)
+    """Ratio of every seed; None if the reference did not reach the baseline's level, or a run has no such seconds."""
 
 
 class Cause(_Row):
-    """A part of the seconds that the reference saves against a baseline."""
+    """Seconds that the reference saves against a baseline for one cause."""
 
     model: str
     baseline: str
     name: str
     seconds: float
-    """Saved per run, mean over seeds; negative where the reference spends more."""
+    """Saved seconds per run, mean over seeds; negative if the reference spends more."""
 
 
 class ReproductionResult(_Result):
-    """All that a reproduction's tables show. ``str()`` of it is those tables for the terminal."""
+    """The result of a reproduction. ``str()`` returns its tables for the terminal."""
 
     models: list[str]
     systems: list[str]
@@ -155,7 +157,7 @@ class ReproductionResult(_Result):
 
 
 class ArmResult(_Row):
-    """An arm of the laboratory over all its seeds."""
+    """The result of an arm of the laboratory over all seeds."""
 
     name: str
     accuracy: float
@@ -164,21 +166,21 @@ class ArmResult(_Row):
     high: float
     by_seed: list[float]
     best: float
-    """The highest accuracy along the way, mean over seeds."""
+    """Highest accuracy of all evaluations of a run, mean over seeds."""
     vetoed: float | None
     clipped: float | None
     difference: float | None = None
-    """Accuracy minus that of the reference arm, paired by seed and problem; None for the reference itself."""
+    """Accuracy minus the accuracy of the reference arm, paired by seed and problem; None for the reference arm."""
     difference_low: float | None = None
     difference_high: float | None = None
     p: float | None = None
-    """p by the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
+    """p-value of the bootstrap, adjusted by Holm for the number of arms."""
     stopped: list[str]
-    """Messages of runs that a gate stopped."""
+    """Messages of runs that ended early."""
 
 
 class LaboratoryResult(_Result):
-    """A part of the laboratory. ``str()`` of it is a table for the terminal."""
+    """The result of a part of the laboratory. ``str()`` returns a table for the terminal."""
 
     part: str
     title: str
@@ -188,7 +190,7 @@ class LaboratoryResult(_Result):
     problems: int
     updates: int
     base: float
-    """Accuracy before training."""
+    """Accuracy of the base policy, mean over seeds."""
     arms: list[ArmResult]
 
     def __str__(self) -> str:
@@ -198,7 +200,7 @@ class LaboratoryResult(_Result):
 
 
 def markdown(result: ReproductionResult) -> str:
-    """Return all tables for a page of documentation."""
+    """Return all tables as Markdown, for a page of documentation."""
     parts = [_missing(result)] if result.missing else []
     for title, table in tables(result).values():
         parts += [f"**{title}**", render_markdown(table)]
@@ -210,16 +212,16 @@ def _missing(result: ReproductionResult) -> str:
 
 
 def how_to_read(result: ReproductionResult) -> str:
-    """Explain the columns of the tables."""
+    """Return the explanation of the tables' columns."""
     return _HOW_TO_READ.format(margin=f"{100 * result.margin:g}")
 
 
 def tables(result: ReproductionResult) -> dict[str, tuple[str, Table]]:
-    """Return all tables with their titles, by what they are about; those without a row are left out."""
+    """Return title and table by the name of the table; tables without rows are left out."""
     seeds = sorted({len(cell.by_seed) for cell in result.cells})
     numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
     ledger = "Process-seconds by what they were spent on, mean over seeds; making the base policy is no training"
-    found = {
+    named = {
         "accuracy": (f"Accuracy after the last update, {numbers} seeds", _accuracies(result)),
         "tests": (f"{result.reference} minus each baseline", _tests(result)),
         "times": ("Seconds of training, mean over seeds", _times(result)),
@@ -231,7 +233,7 @@ def tables(result: ReproductionResult) -> dict[str, tuple[str, Table]]:
             _ledgers({(one.model, one.system): one.gpu_seconds for one in result.times}),
         ),
     }
-    return {name: (title, table) for name, (title, table) in found.items() if table.row_count}
+    return {name: (title, table) for name, (title, table) in named.items() if table.row_count}
 
 
 def _accuracies(result: ReproductionResult) -> Table:
@@ -270,7 +272,7 @@ def _tests(result: ReproductionResult) -> Table:
 
 
 def p_value(p: float | None) -> str:
-    """``0.012``, ``< 0.001``."""
+    """Return a p-value as text: ``0.012`` or ``< 0.001``."""
     return number(p, 3) if p is None or p >= 0.001 else "< 0.001"
 
 
@@ -289,9 +291,9 @@ def _times(result: ReproductionResult) -> Table:
 
 
 def _ledgers(ledgers: Mapping[tuple[str, str], Mapping[str, float]]) -> Table:
-    """Return the seconds of each model and system, a column per row of the ledgers."""
-    columns = [row for row in ROWS if any(row in one for one in ledgers.values())]
-    rows = [(*of, *(number(one.get(row)) for row in columns)) for of, one in ledgers.items() if one]
+    """Return a table with a row per model and system, and a column per row of their ledgers."""
+    columns = [row for row in ROWS if any(row in ledger for ledger in ledgers.values())]
+    rows = [(*names, *(number(ledger.get(row)) for row in columns)) for names, ledger in ledgers.items() if ledger]
     return number_table("", ("model", "system"), [label(row) for row in columns], rows)
 
 
@@ -308,8 +310,8 @@ def _causes(result: ReproductionResult) -> Table:
     seconds = {(cause.model, cause.baseline, cause.name): cause.seconds for cause in result.causes}
     rows = []
     for name in dict.fromkeys(cause.name for cause in result.causes):
-        found = [seconds.get((*column, name)) for column in columns]
-        rows.append((name, *(MISSING if one is None else format_saving(one) for one in found)))
+        saved = [seconds.get((*column, name)) for column in columns]
+        rows.append((name, *(MISSING if one is None else format_saving(one) for one in saved)))
     if columns:
         sums = [sum(one.seconds for one in result.causes if (one.model, one.baseline) == column) for column in columns]
         rows.append(("in all", *map(format_saving, sums)))
@@ -317,7 +319,7 @@ def _causes(result: ReproductionResult) -> Table:
 
 
 def laboratory_markdown(result: LaboratoryResult) -> str:
-    """Return the table of a part of the laboratory for a page."""
+    """Return the table and the legend of a part of the laboratory as Markdown."""
     return f"{render_markdown(arms_table(result))}\n\n{_laboratory_legend(result)}"
 
 
@@ -330,7 +332,7 @@ def _laboratory_legend(result: LaboratoryResult) -> str:
 
 
 def arms_table(result: LaboratoryResult) -> Table:
-    """Return the arms of a part of the laboratory."""
+    """Return the table of a part of the laboratory, with a row per arm."""
     headings = ("at the end (95 %)", "seeds", "best", "vetoed", "clipped", "difference (95 %)", "p")
     rows = []
     for arm in result.arms:

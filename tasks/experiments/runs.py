@@ -1,4 +1,4 @@
-"""The finished runs of a comparison: which planned ones a store has, and what they generated."""
+"""The finished runs of a comparison: their histories, response lengths and engine work."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,24 +24,24 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EngineWork:
-    """Work of the calls of an engine for one rollouts artifact, times the devices that they held.
+    """Work of an engine's calls for one rollouts artifact, multiplied by the number of devices.
 
-    Legend of shapes: F, the features of work: forward passes, and rows in them.
+    Legend of shapes: F features of work, which are forward passes and rows in them.
     """
 
     engine: tuple[Any, ...]
-    """Engines for which this is equal take as long for a pass and for a row."""
+    """Identity of the engine. Equal engines take the same time for a pass and for a row."""
     seconds: float
-    """Inside the calls."""
+    """Seconds inside the calls."""
     work_F: Floats
-    """Work of the calls, as if every engine had made the passes of the slowest one."""
+    """Work of the calls, as if every engine had made as many passes as the slowest one."""
     needed_F: Floats
-    """Work that the same tokens would need with every row of a batch at work in each pass."""
+    """Work for the same tokens if every row of a batch were busy in each pass."""
 
 
 @dataclass(frozen=True)
 class SystemRun:
-    """A run, and its model, system and seed in a comparison."""
+    """A run with its model, system and seed in a comparison."""
 
     model: str
     system: str
@@ -50,18 +50,18 @@ class SystemRun:
     ledger: Ledger
     response_tokens: int = 0
     sequence_tokens: int = 0
-    """Tokens of prompts and responses: what is trained on."""
+    """Tokens of prompts and responses, as in training."""
     calls: list[EngineWork] | None = None
-    """Work of the engines, one entry for each rollouts artifact; None where the work of some calls is not known."""
+    """Work of the engines, one entry per rollouts artifact; None if the work of some calls is unknown."""
 
     @property
     def name(self) -> str:
-        """``tiny, mu_grpo, seed 0``."""
+        """Name of the run, such as ``tiny, mu_grpo, seed 0``."""
         return f"{self.model}, {self.system}, seed {self.seed}"
 
 
 def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactRef) -> SystemRun:
-    """Read a run by its report, and the lengths of all its responses.
+    """Load a run from its report, with the lengths of all its responses.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
@@ -70,7 +70,7 @@ def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactR
     shards = [shard for stage in history.stages for shard in stage.rollouts]
     responses, sequences = np.sum([_tokens(store, shard) for shard in shards] or [(0, 0)], axis=0).tolist()
     calls = [engine_work(shard) for shard in shards]
-    known = [one for one in calls if one is not None]
+    known = [work for work in calls if work is not None]
     return SystemRun(
         model=model,
         system=system,
@@ -84,7 +84,7 @@ def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactR
 
 
 def _tokens(store: Store, shard: Manifest) -> tuple[int, int]:
-    """Return the tokens of the responses in rollouts, and the same with those of their prompts."""
+    """Return two numbers of tokens of rollouts: those of the responses, and those of responses and prompts."""
     responses = prompts = 0
     with pq.ParquetFile(store.file(shard, ROLLOUTS_FILE)) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=_COLUMNS):
@@ -95,7 +95,7 @@ def _tokens(store: Store, shard: Manifest) -> tuple[int, int]:
 
 
 def engine_work(shard: Manifest) -> EngineWork | None:
-    """Return what the engines counted for some rollouts; None where an interrupted attempt made a part of them."""
+    """Return the work that the engines counted for rollouts; None if an interrupted attempt made some of them."""
     seconds, work = shard.facts.get("call_seconds"), shard.facts.get("engine_work")
     if not seconds or None in seconds or not work:
         return None
@@ -113,16 +113,16 @@ def engine_work(shard: Manifest) -> EngineWork | None:
 
 def of_system(runs: Iterable[SystemRun], model: str, system: str) -> list[SystemRun]:
     """Return the runs of a system with a model, in the order of their seeds."""
-    found = [run for run in runs if (run.model, run.system) == (model, system)]
-    return sorted(found, key=lambda run: run.seed)
+    chosen = [run for run in runs if (run.model, run.system) == (model, system)]
+    return sorted(chosen, key=lambda run: run.seed)
 
 
 Pair = tuple[SystemRun, SystemRun]
-"""A run of the reference and one of a baseline, with the same model and seed."""
+"""A run of the reference and a run of a baseline, with the same model and seed."""
 
 
 def pairs_of(runs: Sequence[SystemRun], model: str, reference: str, baseline: str) -> list[Pair]:
-    """Pair the runs of both systems with one model, seed by seed."""
+    """Return the pairs of runs of both systems with one model, one pair per common seed."""
     ours = {run.seed: run for run in of_system(runs, model, reference)}
     return [(ours[run.seed], run) for run in of_system(runs, model, baseline) if run.seed in ours]
 
@@ -130,7 +130,7 @@ def pairs_of(runs: Sequence[SystemRun], model: str, reference: str, baseline: st
 def pairs_by_baseline(
     runs: Sequence[SystemRun], reference: str, baselines: Sequence[str]
 ) -> Iterator[tuple[str, str, list[Pair]]]:
-    """Yield the pairs of every model and baseline that have some, with their names."""
+    """Yield every model and baseline that have pairs, with these pairs."""
     for model in dict.fromkeys(run.model for run in runs):
         for baseline in baselines:
             if pairs := pairs_of(runs, model, reference, baseline):
@@ -138,27 +138,27 @@ def pairs_by_baseline(
 
 
 def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
-    """Find the report of every planned run that is finished, by the settings of the run.
+    """Find the reports of the finished runs among the planned ones. A report is matched by its settings.
 
     Raises:
         ArtifactError: the store cannot be read.
     """
-    noted = [(report.ref, report.settings) for report in store.manifests("report")]
-    found = {}
-    for one in planned:
-        wanted = one.settings.result_values()
-        fitting = (ref for ref, settings in noted if settings and _fits(wanted, settings))
-        if ref := next(fitting, None):
-            found[one] = ref
-    return found
+    stored = [(report.ref, report.settings) for report in store.manifests("report")]
+    reports = {}
+    for run in planned:
+        wanted = run.settings.result_values()
+        matches = (ref for ref, settings in stored if settings and _fits(wanted, settings))
+        if ref := next(matches, None):
+            reports[run] = ref
+    return reports
 
 
-def _fits(wanted: Any, found: Any) -> bool:
-    """Return whether settings are the planned ones; a run looked up what a plan leaves open, such as a commit."""
-    if wanted in (None, ""):
+def _fits(planned: Any, actual: Any) -> bool:
+    """Return whether settings match the planned ones. An empty planned value matches any value, such as a commit."""
+    if planned in (None, ""):
         return True
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(_fits(value, found.get(name)) for name, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(found, list):
-        return len(wanted) == len(found) and all(map(_fits, wanted, found))
-    return bool(wanted == found)
+    if isinstance(planned, dict) and isinstance(actual, dict):
+        return all(_fits(value, actual.get(name)) for name, value in planned.items())
+    if isinstance(planned, list) and isinstance(actual, list):
+        return len(planned) == len(actual) and all(map(_fits, planned, actual))
+    return bool(planned == actual)

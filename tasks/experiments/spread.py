@@ -1,4 +1,4 @@
-"""Run the arms of a part side by side, each in a process of its own; a cached run takes seconds."""
+"""Parallel runs of a part of the laboratory, each in its own process. A cached run takes seconds."""
 
 import multiprocessing
 import os
@@ -25,12 +25,12 @@ _PRELOADED = [
     "tasks.train.study",
     "tasks.experiments.laboratory",
 ]
-"""Modules that every run needs and that take longer to import than a miniature takes to train."""
+"""Modules that every run imports. Their import takes longer than the training of a miniature policy."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A part of the laboratory, and how it is run."""
+    """A part of the laboratory with the options of its runs."""
 
     part: Part
     form: Form
@@ -39,16 +39,16 @@ class Plan:
     overrides: str
 
     def settings(self, arm: Arm) -> RunSettings:
-        """Return the settings of an arm's runs, merged as ``open_run`` merges them.
+        """Return the settings of an arm's runs, merged as in ``open_run``.
 
         Raises:
-            SettingsError: they are wrong.
+            SettingsError: the settings are invalid.
         """
         return RunSettings.read(self.config, f"{arm.overrides(self.form.updates)} {self.overrides}")
 
 
 class Command(NamedTuple):
-    """A command of ``pyflyte``, and where what it and its processes print goes; without ``log``, where ours goes."""
+    """A command of ``pyflyte``. Its output goes to ``log``, or to the output of this process if ``log`` is None."""
 
     name: str
     options: list[str]
@@ -56,19 +56,19 @@ class Command(NamedTuple):
 
 
 def run_part(plan: Plan, logs: Path) -> None:
-    """Make all runs of a part, then compare them; what the comparison prints goes to standard output.
+    """Run all arms of a part on all seeds, then compare them. The comparison prints to standard output.
 
     Args:
-        plan: what to run.
-        logs: a folder for the output of every run.
+        plan: the part and its options.
+        logs: the folder for the logs of the runs.
 
     Raises:
-        DataError: this is no checkout, or a run failed; its log is named.
+        DataError: the working directory is not the root of a checkout, or a run failed. The message names the log.
     """
     if not WORKFLOWS.is_file():
-        raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
+        raise DataError(f"{WORKFLOWS}: not found. To fix it, start the laboratory in the root of a checkout.")
     arms = QUESTIONS[plan.part].arms
-    for arm in arms:  # Mistakes in settings are reported before anything runs.
+    for arm in arms:  # Invalid settings are reported before the first run.
         plan.settings(arm)
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
@@ -88,12 +88,12 @@ def run_part(plan: Plan, logs: Path) -> None:
 
 
 def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:
-    """Run commands, at most ``jobs`` at a time; yields each with its exit code when it has ended.
+    """Run commands, at most ``jobs`` at a time, and yield each ended command with its exit code.
 
-    After one that failed no more are started; those that run come to their ends.
+    After a command fails, no more commands are started, and the running ones continue to their ends.
 
-    All processes are started and waited for by the one thread that iterates: multiprocessing looks at every child
-    whenever it starts one, and of two threads that look at one child's end, one is told 255.
+    A single thread starts all processes and waits for them: multiprocessing polls every child whenever it starts
+    another one, and if two threads poll the same ended child, one of them gets exit code 255.
     """
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(_PRELOADED)
@@ -106,7 +106,7 @@ def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[C
             process.start()
             running[process.sentinel] = command, process
         ready = wait(list(running))
-        for sentinel in [one for one in running if one in ready]:
+        for sentinel in [each for each in running if each in ready]:
             command, process = running.pop(sentinel)
             process.join()
             assert process.exitcode is not None

@@ -1,1 +1,1 @@
-"""A run's artifacts become one HTML page and a short summary."""
+"""Reports: one HTML page and a short summary from the artifacts of a run."""

@@ -1,4 +1,4 @@
-"""Runs side by side: in the terminal, and over seeds as a table for the documentation."""
+"""Comparison of runs: a table for the terminal, and a Markdown table with means over seeds for the documentation."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,21 +13,22 @@ from tasks.report.summary import BenchmarkRow, RunSummary
 from tasks.report.tables import text_table
 
 _Benchmark = tuple[str, str, str, str]
-"""Name, samples per problem, number of problems, digest: runs that share all of them stand side by side."""
+"""Name, samples per problem, number of problems, digest. Accuracies share a row only if all four are equal."""
 _Rows = dict[str, list[float | None]]
-"""A value for each run by the name of the row; None where a run has none."""
+"""Values by the name of the row, one per run; None where the run has no value."""
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A finished run among others."""
+    """A finished run that is compared with others."""
 
     summary: RunSummary
     settings: Mapping[str, Any]
-    """The settings that ``chosen`` returns; empty where they are not known."""
+    """The settings that ``chosen`` returns; empty if they are unknown."""
     report: str = ""
-    """The report's artifact, such as ``report/0123abcd``."""
+    """The artifact of the report, such as ``report/0123abcd``."""
     finished: float = 0.0
+    """Unix seconds; 0 if unknown."""
 
 
 def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
@@ -35,7 +36,8 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
 
     Args:
         runs: the runs.
-        width: most columns of a line; more runs than fit are in several tables. None puts all into one.
+        width: largest number of characters in a line. Runs that do not fit go into further tables. None means one
+            table for all runs.
 
     Raises:
         DataError: there are fewer than two runs.
@@ -45,63 +47,63 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
     summaries = [run.summary for run in runs]
     rows = [[name, *cells] for name, cells in {**_names(runs), **different_settings(runs)}.items()]
     for values, write in _sections(summaries):
-        rows += [[], *([name, *(_mean([one], write) for one in each)] for name, each in values.items())]
-    first, *_ = spent = [training_seconds(one.ledger) for one in summaries]
+        rows += [[], *([name, *(_mean([value], write) for value in row)] for name, row in values.items())]
+    first, *_ = spent = [training_seconds(summary.ledger) for summary in summaries]
     rows.append(["training speed", *(f"{first / seconds:.2f}x" if seconds else MISSING for seconds in spent)])
-    headings = ["", *(f"{one.name}\nseed {one.seed}" for one in summaries)]
+    headings = ["", *(f"{summary.name}\nseed {summary.seed}" for summary in summaries)]
 
-    def tables(each: int) -> list[str]:
-        cuts = [slice(at, at + each) for at in range(1, len(headings), each)]
-        return [text_table(["", *headings[cut]], [row and [row[0], *row[cut]] for row in rows]) for cut in cuts]
+    def split(columns: int) -> list[str]:
+        slices = [slice(start, start + columns) for start in range(1, len(headings), columns)]
+        return [text_table(["", *headings[some]], [row and [row[0], *row[some]] for row in rows]) for some in slices]
 
-    for each in range(len(runs), 0, -1):
-        found = tables(each)
-        if width is None or max(len(line) for table in found for line in table.splitlines()) <= width:
+    for columns in range(len(runs), 0, -1):
+        tables = split(columns)
+        if width is None or max(len(line) for table in tables for line in table.splitlines()) <= width:
             break
-    return "\n\n".join(found)
+    return "\n\n".join(tables)
 
 
 def _names(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
-    """Return names that tell runs apart, as far as they are needed."""
-    found = {}
+    """Return the rows that identify the runs: their reports, and their base policies if a seed has several."""
+    rows = {}
     if any(run.report for run in runs):
-        found["report"] = [run.report.removeprefix("report/")[:8] for run in runs]
+        rows["report"] = [run.report.removeprefix("report/")[:8] for run in runs]
     bases = [(run.summary.seed, run.summary.base_policy) for run in runs]
     if len(set(bases)) > len({seed for seed, _ in bases}):
-        found["base policy"] = [base[:8] for _, base in bases]
-    return found
+        rows["base policy"] = [base[:8] for _, base in bases]
+    return rows
 
 
 def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
-    """Return the settings in which runs differ, without the seed, by their full name, with the value of every run.
+    """Return the settings in which runs differ, except the seed: a list of one value per run, by full name.
 
-    Where runs cannot be told apart by them, as those of another version of the code, the time at which they ended is
-    one more.
+    Two runs can have the same settings, for example if the code changed between them. Then the row ``finished`` is
+    added, with the time at which each run ended.
     """
-    known = [{**run.settings, "stages": len(run.summary.rows) - 1} if run.settings else {} for run in runs]
-    names = dict.fromkeys(name for one in known for name in one if name != "seed")
-    found = {
-        name: [format_value(one[name]) if name in one else MISSING for one in known]
+    settings = [{**run.settings, "stages": len(run.summary.rows) - 1} if run.settings else {} for run in runs]
+    names = dict.fromkeys(name for values in settings for name in values if name != "seed")
+    rows = {
+        name: [format_value(values[name]) if name in values else MISSING for values in settings]
         for name in names
-        if len({json.dumps(one.get(name)) for one in known}) > 1
+        if len({json.dumps(values.get(name)) for values in settings}) > 1
     }
-    apart = {
-        (run.summary.name, run.summary.seed, run.summary.base_policy, *(values[place] for values in found.values()))
-        for place, run in enumerate(runs)
+    identities = {
+        (run.summary.name, run.summary.seed, run.summary.base_policy, *(values[index] for values in rows.values()))
+        for index, run in enumerate(runs)
     }
-    if len(apart) < len(runs) and any(run.finished for run in runs):
-        found["finished"] = [moment(run.finished) for run in runs]
-    return found
+    if len(identities) < len(runs) and any(run.finished for run in runs):
+        rows["finished"] = [moment(run.finished) for run in runs]
+    return rows
 
 
 def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
-    """Return a markdown table with a column per group of runs that differ in their seed: mean and range over seeds.
+    """Return a Markdown table of means and ranges over seeds, with a column per group.
 
     Args:
-        groups: runs by the heading of their column.
+        groups: by the heading of its column, the runs of a group, which differ in their seed.
 
     Raises:
-        DataError: there is no group, one is empty, or one has two runs of a seed.
+        DataError: there is no group, a group is empty, or a group has two runs of one seed.
     """
     if not groups or not all(groups.values()):
         raise DataError("comparison: every group must have at least one run.")
@@ -110,14 +112,15 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
         if twice := {seed for seed in seeds if seeds.count(seed) > 1}:
             raise DataError(
                 f"comparison: {name} has {seeds.count(min(twice))} runs of seed {min(twice)}, which began with "
-                "different policies; allowed: one run of a seed. Keep runs of each model in a store of their own."
+                "different policies; allowed: one run per seed. To fix it, keep the runs of each model in a separate "
+                "store."
             )
     summaries = [summary for group in groups.values() for summary in group]
-    rows = [["seeds", *(", ".join(str(one.seed) for one in group) for group in groups.values())]]
+    rows = [["seeds", *(", ".join(str(summary.seed) for summary in group) for group in groups.values())]]
     for values, write in _sections(summaries):
-        for name, each in values.items():
-            left = iter(each)
-            rows.append([name, *(_mean([next(left) for _ in group], write) for group in groups.values())])
+        for name, row in values.items():
+            cells = iter(row)
+            rows.append([name, *(_mean([next(cells) for _ in group], write) for group in groups.values())])
     heading = f"| | {' | '.join(name.replace('|', '/') for name in groups)} |\n|---|{'---:|' * len(groups)}\n"
     return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -127,8 +130,8 @@ def _sections(summaries: Sequence[RunSummary]) -> list[tuple[_Rows, Callable[[fl
 
 
 def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
-    """Return the mean of what is known as text, and its range."""
-    known = [one for one in values if one is not None]
+    """Return the mean and the range of the values that are not None, as text."""
+    known = [value for value in values if value is not None]
     if not known:
         return MISSING
     mean = write(sum(known) / len(known))
@@ -138,35 +141,38 @@ def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
 
 
 def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:
-    """Return accuracies at numbers of updates, whatever the stages are; those on other problems are in other rows."""
-    sets = [[_benchmark(row) for row in one.rows[-1].benchmarks] for one in summaries]
-    names = _shortest_names([one for benchmarks in sets for one in benchmarks])
-    averaged = {one for benchmarks in sets if len(benchmarks) > 1 for one in benchmarks}
-    found: dict[tuple[int, int, str], list[float | None]] = {}
+    """Return accuracies by number of updates, so that runs with other stages share rows.
 
-    def note(run: int, accuracy: float, *row: Any) -> None:
-        found.setdefault(row, [None] * len(summaries))[run] = accuracy
+    Accuracies on different problems are in different rows.
+    """
+    sets = [[_benchmark(row) for row in summary.rows[-1].benchmarks] for summary in summaries]
+    names = _shortest_names([benchmark for benchmarks in sets for benchmark in benchmarks])
+    averaged = {benchmark for benchmarks in sets if len(benchmarks) > 1 for benchmark in benchmarks}
+    rows: dict[tuple[int, int, str], list[float | None]] = {}
+
+    def note(run: int, accuracy: float, *key: Any) -> None:
+        rows.setdefault(key, [None] * len(summaries))[run] = accuracy
 
     for run, (summary, benchmarks) in enumerate(zip(summaries, sets, strict=True)):
         name = summary.headline
         if any(other != benchmarks for other in sets):
-            name = f"{' + '.join(names[one] for one in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
+            name = f"{' + '.join(names[each] for each in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
         for row in summary.rows:
             at = f"{row.updates} updates" if row.updates else "base"
             note(run, row.accuracy, sets.index(benchmarks), row.updates, f"{name}, {at}")
-        for one in summary.rows[-1].benchmarks:
-            if (known := _benchmark(one)) in averaged:
-                note(run, one.accuracy, len(sets), list(names).index(known), f"{names[known]}, at the end")
-    return {name: values for (_, _, name), values in sorted(found.items())}
+        for last in summary.rows[-1].benchmarks:
+            if (benchmark := _benchmark(last)) in averaged:
+                note(run, last.accuracy, len(sets), list(names).index(benchmark), f"{names[benchmark]}, at the end")
+    return {name: values for (_, _, name), values in sorted(rows.items())}
 
 
 def _seconds(summaries: Sequence[RunSummary]) -> _Rows:
-    spent = {name for one in summaries for name in one.ledger}
+    spent = {name for summary in summaries for name in summary.ledger}
     names = [name for name in (*ROWS, *sorted(spent - ROWS.keys())) if name in spent]
     return {
-        "wall-clock": [one.wall_clock for one in summaries],
-        **{label(name): [one.ledger.get(name) for one in summaries] for name in names},
-        "training": [training_seconds(one.ledger) for one in summaries],
+        "wall-clock": [summary.wall_clock for summary in summaries],
+        **{label(name): [summary.ledger.get(name) for summary in summaries] for name in names},
+        "training": [training_seconds(summary.ledger) for summary in summaries],
     }
 
 
@@ -175,8 +181,9 @@ def _benchmark(row: BenchmarkRow) -> _Benchmark:
 
 
 def _shortest_names(benchmarks: Sequence[_Benchmark]) -> dict[_Benchmark, str]:
-    found = {}
-    for one in benchmarks:
-        alike = [len({other for other in benchmarks if other[:length] == one[:length]}) for length in (1, 2, 3)]
-        found[one] = " ".join(one[: alike.index(1) + 1 if 1 in alike else 4])
-    return found
+    """Return the shortest text by which each benchmark differs from the others."""
+    names = {}
+    for benchmark in benchmarks:
+        alike = [len({other for other in benchmarks if other[:length] == benchmark[:length]}) for length in (1, 2, 3)]
+        names[benchmark] = " ".join(benchmark[: alike.index(1) + 1 if 1 in alike else 4])
+    return names

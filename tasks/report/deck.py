@@ -1,7 +1,7 @@
-"""A deck: what a step made, with its settings, its time and its digest.
+"""Flyte decks: the artifact of a step with its settings, its time and its digest.
 
-One template shows any artifact: numbers of its manifest as tiles and tables, metrics of its updates as curves, and the
-first rows of its tables. Files that are not on this machine are left out, as a deck fetches nothing.
+One template shows artifacts of every kind: numbers of the manifest as tiles and tables, metrics of the updates as
+curves, and the first rows of the tables. A deck downloads nothing: files that are not on this machine are left out.
 """
 
 import json
@@ -25,9 +25,9 @@ from tasks.store.records import Manifest
 from tasks.store.tables import read_table
 
 ROWS = 12
-"""Most rows of anything: a deck is looked at, not searched."""
+"""Largest number of rows of a table."""
 _FIRST = 4
-"""Rows of a table that are shown with their texts."""
+"""Number of rows that are shown of a table with texts."""
 _NUMBERS, _SHAPE = (layout.ACCURACY_FILE, layout.RESULT_FILE), "config.json"
 _CURVES = (layout.METRICS_FILE, layout.CURVE_FILE)
 _TEXTS = (
@@ -38,16 +38,16 @@ _TEXTS = (
     layout.SAMPLES_FILE,
 )
 _MAPPED = {"verdicts": "rollouts", "average": "evaluations"}
-"""Roles of parents that a map task made, by kind. Flyte shows no deck of a map task, so that of the next step does."""
+"""Kinds whose parents in a role come from a map task. Flyte shows no deck of a map task; the next step's deck does."""
 _METRICS = (
     *("reward", "accuracy", "response_tokens", "loss", "grad_norm", "clip_fraction", "veto_fraction"),
     *("zero_advantage_share", "ess", "kl_k3", "entropy", "ratio_max_negative", "ratio_p01_negative"),
 )
-"""Metrics of the updates (docs/metrics.md) of which a deck has curves, six in a figure."""
+"""Metrics of the updates (docs/metrics.md) that a deck draws as curves, six per figure."""
 
 
 class _Table(NamedTuple):
-    """Rows of texts of any length, under headings unless all of these are empty."""
+    """A table of texts. The line of headings is left out if all headings are empty."""
 
     title: str
     headings: Sequence[str]
@@ -60,7 +60,7 @@ class _Contents:
     tables: list[_Table] = field(default_factory=list)
 
     def add(self, values: Mapping[str, Any]) -> None:
-        """Add numbers by name: single ones as tiles, counts and records as tables. Anything else is left out."""
+        """Add values by name: single values as tiles, counts and records as tables. Other values are left out."""
         for name, value in values.items():
             if isinstance(value, Mapping) and value and all(_is_number(one) for one in value.values()):
                 if "value" in value:
@@ -80,12 +80,12 @@ class _Contents:
 
 
 def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> dict[str, str]:
-    """Return pages about what a step made, by their titles. They are HTML without scripts or anything from elsewhere.
+    """Return the pages of a step by their titles. They are self-contained HTML without scripts.
 
     Args:
-        store: where the artifacts are.
-        made: one artifact, or some of one kind.
-        started: Unix seconds at which the step was asked for: what is older was found in the store.
+        store: the store with the artifacts.
+        made: the artifact of the step, or its artifacts if it has several of one kind.
+        started: Unix seconds at which the step was called. An artifact that finished earlier came from the cache.
     """
     manifests = [store.manifest(ref) for ref in ([made] if isinstance(made, ArtifactRef) else made)]
     first, *others = manifests
@@ -129,13 +129,13 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
 
 
 def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error: UserError, seconds: float) -> str:
-    """Return a page about a step that ended without a result.
+    """Return a page about a step that ended without an artifact.
 
     Args:
-        task: the step.
-        settings: settings of the step, by what they are for.
-        error: how it ended; that of an interrupted step says how far it came.
-        seconds: the time that it took.
+        task: name of the step.
+        settings: settings by the heading under which the page shows them.
+        error: error that ended the step. The error of an interrupted step has its progress in the message.
+        seconds: duration of the step.
     """
     return _page(
         eyebrow=task,
@@ -150,12 +150,12 @@ def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error:
 
 
 def _page(settings: Mapping[str, Mapping[str, Any]], **values: Any) -> str:
-    groups = {name: rows for name, own in settings.items() if (rows := parameters_of([own]))}
+    groups = {name: rows for name, values in settings.items() if (rows := parameters_of([values]))}
     return render("report/deck.html.j2", settings=groups, rows=ROWS, size=size, first_of=_first_of, **values)
 
 
 def _files(store: Store, manifests: Iterable[Manifest], names: Iterable[str]) -> list[Path]:
-    """Return the files of these names that are on this machine."""
+    """Return the paths of the files with these names that are on this machine."""
     paths = [store.root / one.ref.folder / name for one in manifests for name in names if name in one.files]
     return [path for path in paths if path.is_file()]
 
@@ -200,12 +200,13 @@ def _first_rows(path: Path) -> _Table:
 
 
 def _draw_curves(path: Path) -> Iterator[str]:
-    from tasks.report.figures import small_curves  # Loads matplotlib, which steps without curves do not need.
+    # Imported here because it loads matplotlib, which steps without curves do not need.
+    from tasks.report.figures import small_curves
     from tasks.report.history import number_columns
 
     columns = number_columns(read_table(path))
-    known = [name for name in _METRICS if name in columns]
-    for place in range(0, len(known), 6):
-        some = {name: columns[name] for name in known[place : place + 6]}
-        if drawn := small_curves(columns["update"], some, f"{path.stem}-{place}"):
-            yield drawn
+    names = [name for name in _METRICS if name in columns]
+    for start in range(0, len(names), 6):
+        some = {name: columns[name] for name in names[start : start + 6]}
+        if svg := small_curves(columns["update"], some, f"{path.stem}-{start}"):
+            yield svg

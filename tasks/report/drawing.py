@@ -1,4 +1,4 @@
-"""One way to draw: series of numbers in panels, as SVG in the page's colors. The same data gives the same bytes."""
+"""Figures of series in panels, as SVG in the colors of the page. The same data gives the same bytes."""
 
 import csv
 import io
@@ -21,18 +21,18 @@ from tasks.report.history import Column
 from tasks.report.look import GRID, INK, MUTED, PALETTE, variable
 
 Scale = Literal["plain", "zero", "percent", "log"]
-"""A y-axis as it comes, from zero, in percent from zero, or logarithmic."""
+"""Scale of a y-axis: matplotlib's choice, from zero, percent from zero, or logarithmic."""
 COLUMNS = ("panel", "series", "x", "y", "low", "high")
-"""Columns of the table beside every figure; docs/metrics.md explains them."""
+"""Columns of the table of a figure; docs/metrics.md explains them."""
 MARKED_STAGES = 16
-"""The boundaries between more stages than this are not drawn: they would hide the data."""
+"""Boundaries between stages are drawn only for fewer stages than this: more lines would hide the data."""
 _WIDTH, _HIGH, _STACK = 4.9, 2.55, 3.5
-"""Inches: the width, the height of a panel that is alone, and of all panels that stand above one another. It is narrow,
-so that text stays readable when a phone shrinks the figure."""
+"""Inches: width of a figure, height of a single panel, and total height of stacked panels. A figure is narrow, so that
+its text stays readable when a phone shrinks it."""
 _MARKED, _MEANS = 12, 8
-"""Most points that have a marker each, and the points of a line of means through noisy ones."""
+"""Largest number of points with markers, and number of points of a line of means through noisy points."""
 _BOUNDS = (1e-6, 1e6)
-"""Ends of a logarithmic axis; a value beyond them is drawn at the edge."""
+"""Limits of a logarithmic axis; a value outside is drawn at the limit."""
 _STEPS = [1, 2, 2.5, 5, 10]
 _STYLE = Path(__file__).with_name("figures.mplstyle")
 _COLORS = {
@@ -48,25 +48,25 @@ class Look(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str = ""
-    """The entry of the legend; none where it is empty."""
+    """The entry in the legend; empty for no entry."""
     color: str = "blue"
     style: str = "-"
-    """Style of the line in matplotlib's notation, or a letter for markers without a line."""
+    """Line style in matplotlib's notation, or a letter for markers without a line."""
     marker: str = "o"
-    """Marker of every point of a short line; none where it is empty."""
+    """Marker of every point of a short line; empty for no marker."""
     width: float = 1.5
     opacity: float = 1.0
     points: int = 360
-    """Most points of all series of this look in a panel; a point of a longer one is the mean of several neighbors."""
+    """Largest number of points of all series with this look in a panel; longer series are averaged over neighbors."""
     noisy: bool = False
-    """If True, points are faint dots, and the line goes through the means of several points."""
+    """If True, points are faint dots, and the line connects means over neighboring points."""
     steps: bool = False
     """If True, the line is the outline of a histogram."""
     filled: bool = False
     """If True, the series is a filled histogram."""
 
     def thin(self) -> "Look":
-        """Return the look of a line that is one of several, whose mean has this look."""
+        """Return the look of single lines whose mean has this look."""
         return self.model_copy(update={"text": "", "width": 0.8, "opacity": 0.35, "marker": ""})
 
 
@@ -75,23 +75,23 @@ PLAIN = Look()
 
 @dataclass
 class Series:
-    """Numbers with one look in one panel. Columns have one length, and NaN where there is nothing to show."""
+    """Points with one look in one panel. The columns have equal lengths; NaN means that there is nothing to draw."""
 
     panel: str
-    """Empty in a figure of one panel."""
+    """Name of the panel; empty in a figure of one panel."""
     name: str
     x: Any
-    """This and the other three become columns; any sequence of numbers is one."""
+    """x, y, low and high are given as sequences of numbers and become arrays."""
     y: Any
     low: Any = None
-    """Lower end of a band around y; without a band it is NaN, as is the upper one."""
+    """Lower end of a band around y. Without a band, low and high are NaN."""
     high: Any = None
     look: Look = field(default=PLAIN, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in COLUMNS[2:]:
-            given = getattr(self, name)
-            setattr(self, name, np.full(len(self.x), math.nan) if given is None else np.asarray(given, np.float64))
+            values = getattr(self, name)
+            setattr(self, name, np.full(len(self.x), math.nan) if values is None else np.asarray(values, np.float64))
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Panel:
     title: str
     scale: Scale = "plain"
     limits: Sequence[float] = ()
-    """Values of y that are marked by dotted lines."""
+    """Values of y with a dotted line."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,18 @@ class Chart:
 
     series: Sequence[Series]
     panels: Mapping[str, Panel]
-    """Panels by name; a series names the panel that it belongs to."""
+    """Panels by name; every series has the name of its panel."""
     x_label: str
     heading: str | None = None
-    """Above small panels, two beside each other; panels without a heading are large and stand above one another."""
+    """Heading of small panels in two columns; None for large panels in one column."""
     same_scale: bool = False
     """If True, small panels share their y-axis."""
     ends: Sequence[float] = ()
-    """Values of x that are marked by dashed lines."""
+    """Values of x with a dashed line."""
     whole: bool = True
-    """If True, the ticks of x are whole numbers."""
+    """If True, the ticks of the x-axis are whole numbers."""
     unit: float = 1.0
-    """The axis of x shows x divided by this."""
+    """The x-axis shows x divided by this."""
 
     def draw(self) -> Figure:
         """Draw the panels and the legend."""
@@ -133,22 +133,22 @@ class Chart:
         else:
             height = {1: 2.1, 2: 1.5}.get(rows, 1.15) + 0.3 / rows
         figure, grid = panels(len(titles), height, columns, same_scale=self.same_scale)
-        for place, (axes, title) in enumerate(zip(grid, titles, strict=True)):
+        for index, (axes, title) in enumerate(zip(grid, titles, strict=True)):
             axes.set_title(title, **({"fontsize": 9.5, "color": MUTED} if columns == 2 else {}))
-            if place >= len(titles) - columns:
+            if index >= len(titles) - columns:
                 axes.tick_params(labelbottom=True)
                 axes.set_xlabel(self.x_label)
         if self.heading:
             figure.suptitle(self.heading, x=0.01, ha="left", fontsize=10.5)
         for axes, (name, panel) in zip(grid, self.panels.items(), strict=True):
-            mine = [one for one in self.series if one.panel == name]
-            for one in mine:
-                parts = sum(other.look == one.look for other in mine)
-                _plot(axes, one, self.unit, max(8, one.look.points // parts), panel.scale == "log")
+            members = [one for one in self.series if one.panel == name]
+            for one in members:
+                alike = sum(other.look == one.look for other in members)
+                _plot(axes, one, self.unit, max(8, one.look.points // alike), panel.scale == "log")
             for limit in panel.limits:
                 axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2, label="clip or veto limit")
             boundaries(axes, [end / self.unit for end in self.ends])
-        for axes, panel in zip(grid, self.panels.values(), strict=True):  # after all of them, as they may share an axis
+        for axes, panel in zip(grid, self.panels.values(), strict=True):  # Panels may share an axis: plot all before.
             scale_axis(axes, panel.scale)
         if self.whole:
             _whole_ticks(grid[0])
@@ -177,26 +177,26 @@ def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
 
 
 def thin_out(x: Column, y: Column, *others: Column, points: int) -> tuple[Column, ...]:
-    """Return a point for every value of x, or for every few of them, so that there are at most ``points``.
+    """Return the means of columns over neighboring values of x, so that at most ``points`` points remain.
 
-    A point is the mean of the rows that it stands for. They are in any order, and count where y is not NaN.
+    The rows can be in any order. Rows whose y is NaN are left out.
     """
     known = ~np.isnan(y)
-    values, place = np.unique(x[known], return_inverse=True)
-    place //= max(1, -(-len(values) // points))
-    count = np.bincount(place)
-    return tuple(np.bincount(place, column[known]) / count for column in (x, y, *others))
+    values, group = np.unique(x[known], return_inverse=True)
+    group //= max(1, -(-len(values) // points))
+    count = np.bincount(group)
+    return tuple(np.bincount(group, column[known]) / count for column in (x, y, *others))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as SVG, and the series that it shows. A line may be drawn through fewer points than its series has."""
+    """A figure as SVG, with its series. A line can have fewer points than its series."""
 
     svg: str
     series: Sequence[Series]
 
     def csv(self) -> str:
-        """Return a table with a row per point, in the order of drawing. A cell without a number is empty."""
+        """Return the table of the figure: a row per point, in the order of drawing, with an empty cell for NaN."""
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(COLUMNS)
@@ -213,7 +213,7 @@ def _format_cell(value: float) -> str:
 
 
 def style() -> Any:
-    """Return the context in which figures are made and saved."""
+    """Return the matplotlib context for making and saving figures."""
     return rc_context(_COLORS, _STYLE)
 
 
@@ -230,20 +230,20 @@ def panels(count: int, height: float, columns: int = 1, *, same_scale: bool = Fa
 
 
 def legend(figure: Figure, grid: Sequence[Any], columns: int = 3) -> None:
-    """Add a legend of the labels of all panels below them, if there is more than one."""
+    """Add a legend for all panels below the figure, if it has more than one entry."""
     entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(entries) > 1:
         figure.legend(handles=list(entries.values()), loc="outside lower left", ncols=columns)
 
 
 def boundaries(axes: Any, places: Sequence[float]) -> None:
-    """Draw a dashed vertical line at every place, unless there are too many."""
-    for place in places if len(places) < MARKED_STAGES else ():
-        axes.axvline(place, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    """Draw a dashed vertical line at every x, unless there are too many."""
+    for x in places if len(places) < MARKED_STAGES else ():
+        axes.axvline(x, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
 
 
 def named_rows(axes: Any, names: Sequence[str]) -> None:
-    """Name the rows of a panel of horizontal bars, of which the first is on top."""
+    """Label the rows of a panel of horizontal bars, from top to bottom."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(visible=False)
@@ -270,7 +270,7 @@ def scale_axis(axes: Any, scale: Scale) -> None:
 
 
 def _from_zero(axes: Any, least: float = 0.0) -> None:
-    """Let the y-axis run from zero to a little above the data of all panels that share it, or at least to ``least``."""
+    """Set the y-axis from zero to 12 % above the data of all panels that share it, but at least to ``least``."""
     highest = max(one.dataLim.y1 for one in axes.get_shared_y_axes().get_siblings(axes))
     axes.set_ylim(0, max(1.12 * highest if np.isfinite(highest) else 0.0, least) or 1.0)
 
@@ -287,7 +287,7 @@ def _whole_ticks(axes: Any) -> None:
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the unit for an axis that reaches so many seconds, and the seconds of one unit."""
+    """Return the unit for an axis of this length in seconds, and the seconds of one unit."""
     for unit, size in (("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 3 * size:
             return unit, size
@@ -295,10 +295,12 @@ def time_unit(seconds: float) -> tuple[str, float]:
 
 
 def to_svg(figure: Figure, name: str, description: str) -> str:
-    """Return the figure as an ``<svg>`` element whose colors are CSS variables, with the color itself as fallback.
+    """Return the figure as an ``<svg>`` element whose colors are CSS variables with a fallback.
 
-    It must be drawn within ``style()``. Ids inside follow from the name, so that several figures fit into one page; the
-    description is what a screen reader says.
+    Args:
+        figure: a figure that was made within ``style()``.
+        name: basis of the ids in the element, different for every figure of a page.
+        description: text for screen readers.
     """
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}):
@@ -306,7 +308,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = buffer.getvalue()
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r' (height|width)="[^"]*pt"', "", svg, count=2)
-    # A hundredth of a point is less than anyone sees.
+    # Two decimals of a point are enough for a screen, and make the file smaller.
     svg = re.sub(r' d="[^"]*"', lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[0]), svg)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", svg)

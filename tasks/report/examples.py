@@ -1,4 +1,4 @@
-"""Responses that a page shows: before and after training, and token by token with what an update left out of them."""
+"""Example responses of a page: before and after training, and with the tokens that an update vetoed or clipped."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,19 +15,19 @@ from tasks.store.records import Manifest
 from tasks.store.tables import read_table, stream_table
 
 _WANTED = {"turned right": 3, "stayed wrong": 1, "turned wrong": 1, "stayed right": 1}
-"""Examples of each change; the last only where there is no other."""
+"""Largest number of examples of each change. ``stayed right`` is shown only if there is no other example."""
 _COLUMNS = ["prompt_id", "sample_index", "prompt", "answer", "response", "outcome", "response_tokens"]
 _MOST_TOKENS, _BEFORE = 600, 200
-"""Tokens of a long response that are shown, and those of them before its first trigger."""
+"""Largest number of tokens shown of a response, and how many of them come before its first trigger."""
 _MARKS = ("trigger", "vetoed", "clipped", "rejected")
-"""Columns that mark a token; the first two are the veto's."""
+"""Columns that mark a token; the first two belong to the veto."""
 _TOKENIZER = "tokenizer.json"
 Row = dict[str, Any]
 Decode = Callable[[Sequence[int]], str]
 
 
 class Example(NamedTuple):
-    """A held-out problem with a response before and after training."""
+    """A held-out problem with a response before and one after training."""
 
     change: str
     before: Row
@@ -35,19 +35,19 @@ class Example(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A token of a response, or a gap where some are not shown."""
+    """A token of a response, or a gap that stands for the tokens left out."""
 
     text: str
     kind: str
     """Marks, separated by spaces; ``gap`` for a gap."""
     words: str
-    """The text that appears when a reader points at it."""
+    """The tooltip."""
 
 
 def pick_examples(history: History) -> list[Example]:
-    """Return three problems that turned right, one that stayed wrong and one that turned wrong, as far as there are.
+    """Return examples of the base policy and the last policy: at most as many of each change as ``_WANTED`` says.
 
-    They are the first of their sort in the order of the held-out problems, so nobody chose them.
+    They are the first ones in the order of the held-out problems, so that they are not cherry-picked.
     """
     first, last = history.evaluated[0], history.evaluated[-1]
     if first is last:
@@ -56,16 +56,16 @@ def pick_examples(history: History) -> list[Example]:
 
 
 def examples_of_change(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:
-    """Return examples of two policies, whose samples are given by benchmark: the same problems in the same order."""
-    found: dict[str, list[Example]] = {change: [] for change in _WANTED}
-    for benchmark in (one for one in before if one in after):
+    """Return examples from the samples of two policies by benchmark, with the same problems in the same order."""
+    examples: dict[str, list[Example]] = {change: [] for change in _WANTED}
+    for benchmark in (name for name in before if name in after):
         for old, new in zip(_first_samples(before[benchmark]), _first_samples(after[benchmark]), strict=False):
-            was, now = (row["outcome"] == "correct" for row in (old, new))
-            change = f"{'stayed' if was == now else 'turned'} {'right' if now else 'wrong'}"
-            if old["prompt_id"] == new["prompt_id"] and len(found[change]) < _WANTED[change]:
-                found[change].append(Example(change, old, new))
-    kept = found.pop("stayed right")
-    return [example for examples in found.values() for example in examples] or kept
+            old_correct, new_correct = (row["outcome"] == "correct" for row in (old, new))
+            change = f"{'stayed' if old_correct == new_correct else 'turned'} {'right' if new_correct else 'wrong'}"
+            if old["prompt_id"] == new["prompt_id"] and len(examples[change]) < _WANTED[change]:
+                examples[change].append(Example(change, old, new))
+    stayed_right = examples.pop("stayed right")
+    return [example for some in examples.values() for example in some] or stayed_right
 
 
 def _first_samples(path: Path) -> Iterator[Row]:
@@ -74,17 +74,17 @@ def _first_samples(path: Path) -> Iterator[Row]:
 
 
 def pick_groups(store: Store, history: History) -> list[list[Row]]:
-    """Return a group of the first stage that noted some and one of the last such stage: its best and worst response.
+    """Return the best and the worst response of two groups: of the first and of the last stage with stored examples.
 
-    Each is of the last noted update that vetoed some of its tokens, or of the last noted update where none did. Beside
-    the columns of the table a row has the text of the ``prompt``, and ``tokens``.
+    A group is of the last stored update that vetoed a token of it, or of the last stored update if none did. A row has
+    the columns of the table, the text of the ``prompt``, and ``tokens``.
 
     Raises:
         ArtifactError: a file of a policy is missing or corrupted.
     """
     marks = _MARKS if history.vetoes else _MARKS[2:]
-    noted = [one.policy for one in history.stages if {EXAMPLES_FILE, _TOKENIZER} <= one.policy.files.keys()]
-    return [group for policy in noted[:1] + noted[1:][-1:] if (group := _group(store, policy, marks))]
+    policies = [one.policy for one in history.stages if {EXAMPLES_FILE, _TOKENIZER} <= one.policy.files.keys()]
+    return [group for policy in policies[:1] + policies[1:][-1:] if (group := _group(store, policy, marks))]
 
 
 def _group(store: Store, policy: Manifest, marks: Sequence[str]) -> list[Row]:
@@ -103,13 +103,13 @@ def _group(store: Store, policy: Manifest, marks: Sequence[str]) -> list[Row]:
 
 
 def _tokens(row: Row, decode: Decode, marks: Sequence[str]) -> list[Token]:
-    """Return the tokens of a response; of a long one those around its first trigger."""
+    """Return the tokens of a response; of a long response, only those around its first trigger."""
     tokens = []
-    for place, text in enumerate(token_texts(row["response_token_ids"], decode)):
-        mine = [mark for mark in marks if row[mark][place]]
-        ratio, logp, before = row["ratio"][place], row["logp"][place], row["behavior_logp"][place]
+    for index, text in enumerate(token_texts(row["response_token_ids"], decode)):
+        kinds = [mark for mark in marks if row[mark][index]]
+        ratio, logp, before = row["ratio"][index], row["logp"][index], row["behavior_logp"][index]
         words = f"ratio {ratio:.4g}, log-probability {logp:.3f} after {before:.3f}"
-        tokens.append(Token(text, " ".join(mine), ", ".join([words, *mine])))
+        tokens.append(Token(text, " ".join(kinds), ", ".join([words, *kinds])))
     first = row["trigger"].index(True) if any(row["trigger"]) else 0
     start = max(0, min(first - _BEFORE, len(tokens) - _MOST_TOKENS))
     end = start + _MOST_TOKENS
@@ -118,10 +118,10 @@ def _tokens(row: Row, decode: Decode, marks: Sequence[str]) -> list[Token]:
 
 
 def token_texts(ids: Sequence[int], decode: Decode) -> list[str]:
-    """Return the text that each token adds; a character of several tokens stands at the last of them.
+    """Return the text that each token adds. A character that spans several tokens belongs to the last of them.
 
-    A token is decoded together with the piece before it, since tokenizers write a word's first token differently at the
-    start of a text.
+    A token is decoded together with the tokens before it, because tokenizers decode the first token of a word
+    differently at the start of a text.
     """
     texts: list[str] = []
     start = done = 0

@@ -1,6 +1,6 @@
-"""The figures of a run, each as SVG and as a table of what it shows. A figure without data is left out.
+"""The figures of a run, each as SVG and as a table of its numbers. A figure without data is left out.
 
-figures.yaml has the words beside each figure and, of figures of metrics, what they show.
+figures.yaml has the title and the caption of every figure, and the panels and curves of the figures of metrics.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +22,9 @@ from tasks.settings.base import read_packaged_yaml
 from tasks.train.outcome import EDGES
 
 PANELS = 8
-"""Most stages that a figure has a panel or a row for."""
+"""Largest number of stages in a figure with a panel or a row per stage."""
 _COLORS = {"generate": BLUE, "verify": GREEN, "optimize": ORANGE, "alternate": ORANGE, "evaluate": INK}
-"""The colors of tasks in the timeline; those that prepare share one."""
+"""Colors of the tasks in the timeline; tasks before the first stage share another color."""
 
 
 class _Settings(BaseModel):
@@ -32,53 +32,53 @@ class _Settings(BaseModel):
 
 
 class Curve(Look):
-    """A column of the metrics, and how it is drawn."""
+    """A column of the metrics with its look."""
 
     column: str
     low: str = ""
     high: str = ""
     evaluated: bool = False
-    """If True, it is a number of the evaluated policies, over their updates."""
+    """If True, the column is a field of the evaluated policies, drawn over their updates."""
     of_veto: bool = False
-    """If True, it is drawn only where the objective has a veto."""
+    """If True, the curve is drawn only if the objective has a veto."""
 
     def has_numbers(self, history: History) -> bool:
-        """Return whether a run has numbers for it."""
+        """Return whether a run has numbers for the curve."""
         if self.evaluated:
             return any(getattr(one, self.column) is not None for one in history.evaluated)
         counted = self.column in EDGES and np.nansum(history.histograms[self.column]) > 0
         return (counted or history.has_numbers(self.column)) and (history.vetoes or not self.of_veto)
 
     def series(self, history: History, panel: str, x: str, rows: Column) -> Series:
-        """Return its numbers in some updates over another column; counts over their bins, as shares of the tokens."""
+        """Return the column over another column in some updates; of a histogram, shares of the tokens over the bins."""
         if self.column in EDGES:
             edges, counts = EDGES[self.column], history.histograms[self.column][rows]
             shares = np.nansum(counts, axis=0) / np.nansum(history.column("tokens")[rows])
-            known = shares if shares.any() else np.full(len(shares), np.nan)
-            return Series(panel, self.column, (edges[:-1] + edges[1:]) / 2, known, look=self)
+            shares = shares if shares.any() else np.full(len(shares), np.nan)
+            return Series(panel, self.column, (edges[:-1] + edges[1:]) / 2, shares, look=self)
         columns = [history.column(name)[rows] if name else None for name in (x, self.column, self.low, self.high)]
         return Series(panel, self.column, *columns, look=self)
 
     def of_policies(self, history: History, panel: str) -> Series:
-        """Return its numbers for the evaluated policies."""
-        known = [(one.updates, getattr(one, self.column)) for one in history.evaluated]
-        return Series(panel, "held-out", *_columns(known), look=self)
+        """Return the field of the evaluated policies over their updates."""
+        points = [(one.updates, getattr(one, self.column)) for one in history.evaluated]
+        return Series(panel, "held-out", *_columns(points), look=self)
 
 
 class MetricsPanel(_Settings):
-    """The contents of a panel. Over staleness and bins it stands for the panels of all stages."""
+    """The curves and axes of a panel. Over staleness and bins, every stage has such a panel."""
 
     title: str
     name: str | None = None
-    """Name of the panel in the table, where this is not its title."""
+    """Name of the panel in the table; None means its title."""
     scale: Scale = "plain"
     limits: Literal["", "negative", "positive"] = ""
-    """Sign of the advantage of the ratios that are shown: the limits of the objective for it are drawn."""
+    """Sign of the advantage for which the limits of the objective are drawn; empty for no limits."""
     curves: tuple[Curve, ...]
 
 
 class Figure(_Settings):
-    """A figure as figures.yaml describes it."""
+    """A figure of figures.yaml."""
 
     title: str
     caption: str
@@ -87,7 +87,7 @@ class Figure(_Settings):
     x_label: str = ""
 
     def chart(self, history: History) -> Chart | None:
-        """Return its metrics over the updates, or over something else with a panel per stage; None without data."""
+        """Return the chart of the metrics; None without data. Over staleness and bins it has a panel per stage."""
         curves = [one for panel in self.panels for one in panel.curves]
         measured = [one for one in curves if one.has_numbers(history) and not one.evaluated]
         if not measured or (self.over == "staleness" and not history.has_numbers("staleness")):
@@ -97,17 +97,17 @@ class Figure(_Settings):
             (panel,) = self.panels
             limits = _limits(history, panel.limits)
             names = [f"stage {number}" for number in shown_stages(history)]
-            found = [one.series(history, name, "staleness", stages[name]) for name in names for one in measured]
-            drawn = [one for one in found if not np.isnan(one.y).all()]
+            staged = [one.series(history, name, "staleness", stages[name]) for name in names for one in measured]
+            series = [one for one in staged if not np.isnan(one.y).all()]
             return Chart(
-                drawn,
-                {one.panel: Panel(one.panel, panel.scale, limits) for one in drawn},
+                series,
+                {one.panel: Panel(one.panel, panel.scale, limits) for one in series},
                 self.x_label or "staleness (updates)",
                 heading=panel.title,
-                same_scale=panel.scale != "plain",  # plain numbers differ too much between stages to share an axis
+                same_scale=panel.scale != "plain",  # Plain numbers differ too much between stages to share an axis.
             )
         panels: dict[str, Panel] = {}
-        series: list[Series] = []
+        series = []
         for panel in self.panels:
             name = panel.title if panel.name is None else panel.name
             for one in panel.curves:
@@ -120,24 +120,24 @@ class Figure(_Settings):
 
 @cache
 def all_figures() -> dict[str, Figure]:
-    """Read figures.yaml: every figure by its name, in the order of the page."""
+    """Return the figures of figures.yaml by name, in the order of the page."""
     return {name: Figure.model_validate(one) for name, one in read_packaged_yaml(__file__, "figures.yaml").items()}
 
 
 def make_figures(history: History) -> dict[str, Picture]:
     """Draw the figures of a run, in the order of the page."""
-    made: dict[str, Picture] = {}
+    pictures: dict[str, Picture] = {}
     with drawing.style():
         for name, figure in all_figures().items():
-            if found := _MAKERS[name](history) if name in _MAKERS else figure.chart(history):
-                drawn, series = (found.draw(), found.series) if isinstance(found, Chart) else found
+            if chart := _MAKERS[name](history) if name in _MAKERS else figure.chart(history):
+                drawn, series = (chart.draw(), chart.series) if isinstance(chart, Chart) else chart
                 svg = drawing.to_svg(drawn, name.replace("_", "-"), f"{figure.title}. {figure.caption}")
-                made[name] = Picture(svg, series)
-    return made
+                pictures[name] = Picture(svg, series)
+    return pictures
 
 
 def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> str:
-    """Return an ``<svg>`` with a small panel per column over the updates; empty where no number is known."""
+    """Return an ``<svg>`` with a small panel per column over the updates; empty if no column has a number."""
     known = {title: column for title, column in columns.items() if not np.isnan(column).all()}
     if not known:
         return ""
@@ -149,17 +149,17 @@ def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> st
 
 
 def shown_stages(history: History) -> list[int]:
-    """Return all stages when they are few; else the first, the last and evenly spaced ones."""
-    return [history.stages[place].number for place in _evenly_spaced(len(history.stages))]
+    """Return the numbers of all stages, or of ``PANELS`` evenly spaced stages from the first to the last."""
+    return [history.stages[index].number for index in _evenly_spaced(len(history.stages))]
 
 
 def _evenly_spaced(count: int) -> list[int]:
-    return [round(place) for place in np.linspace(0, count - 1, PANELS)] if count > PANELS else list(range(count))
+    return [round(index) for index in np.linspace(0, count - 1, PANELS)] if count > PANELS else list(range(count))
 
 
 def _limits(history: History, sign: str) -> list[float]:
-    """Return where the objective clips a ratio of this sign, and where the veto triggers."""
-    veto, gate = (history.objective.get(part, {}) for part in ("veto", "gate"))
+    """Return the bounds of the gate and of the veto for ratios of tokens whose advantage has this sign."""
+    veto, gate = (history.objective.get(name, {}) for name in ("veto", "gate"))
     limits: list[float | None] = []
     if sign and gate.get("kind") in ("one_side", "two_side") and gate.get("bounds") == "static":
         limits.append(gate.get("high" if sign == "positive" else "low"))
@@ -170,23 +170,23 @@ def _limits(history: History, sign: str) -> list[float]:
 
 
 def _columns(points: Sequence[tuple[float, Interval | float | None]]) -> list[list[float]]:
-    """Return x, y, and the ends of the intervals of y, of the points whose y is known."""
-    known = [(x, (y.value, y.low, y.high) if isinstance(y, Interval) else (y,) * 3) for x, y in points if y is not None]
-    return [[x for x, _ in known], *([y[place] for _, y in known] for place in range(3))]
+    """Return x, y, and the ends of the intervals of y, without the points whose y is None."""
+    rows = [(x, (y.value, y.low, y.high) if isinstance(y, Interval) else (y,) * 3) for x, y in points if y is not None]
+    return [[x for x, _ in rows], *([y[index] for _, y in rows] for index in range(3))]
 
 
 def _accuracies(panel: str, named: Mapping[str, Sequence[tuple[float, Interval | None]]]) -> list[Series]:
-    """Return a series of each sort of accuracy, from points by its name."""
+    """Return a series per name of an accuracy, without those that have no points."""
     looks = (("blue", "-"), ("orange", "--"), ("green", ":"))
-    found = [
+    series = [
         Series(panel, name, *_columns(points), look=Look(text=name, color=color, style=style))
         for (name, points), (color, style) in zip(named.items(), looks, strict=False)
     ]
-    return [one for one in found if len(one.x)]
+    return [one for one in series if len(one.x)]
 
 
 def accuracy_over_time(history: History) -> Chart | None:
-    """Draw accuracy over the wall-clock of training; None before the first stage is evaluated."""
+    """Return a chart of accuracy over the wall-clock of training; None before the first stage is evaluated."""
     if len(history.evaluated) < 2:
         return None
     clock = stage_clock(history)
@@ -197,7 +197,7 @@ def accuracy_over_time(history: History) -> Chart | None:
 
 
 def accuracy(history: History) -> Chart:
-    """Draw sampled and greedy accuracy, and the share of responses that show working, of every policy."""
+    """Return a chart of sampled accuracy, greedy accuracy, and the share of responses that show their working."""
     names = {"accuracy": f"{history.headline}, sampled", "greedy": "greedy", "working": "shows working"}
     named = {name: [(one.stage, getattr(one, field)) for one in history.evaluated] for field, name in names.items()}
     panels = {"": Panel("share of responses", "percent")}
@@ -205,17 +205,17 @@ def accuracy(history: History) -> Chart:
 
 
 def benchmarks(history: History) -> Chart | None:
-    """Draw a panel per benchmark; None where there is only one."""
+    """Return a chart with a panel per benchmark; None for a single benchmark."""
     if len(history.benchmarks) < 2:
         return None
     series = []
     for name in history.benchmarks:
-        found = [(policy.stage, one) for policy in history.evaluated for one in policy.evaluations]
-        found = [(stage, one) for stage, one in found if one.benchmark == name]
+        pairs = [(policy.stage, one) for policy in history.evaluated for one in policy.evaluations]
+        pairs = [(stage, one) for stage, one in pairs if one.benchmark == name]
         named: dict[str, list[tuple[float, Interval | None]]] = {
-            "avg@k": [(stage, one.accuracy) for stage, one in found],
-            "pass@k": [(stage, one.pass_at.get(one.samples_per_problem)) for stage, one in found],
-            "maj@k": [(stage, one.majority) for stage, one in found],
+            "avg@k": [(stage, one.accuracy) for stage, one in pairs],
+            "pass@k": [(stage, one.pass_at.get(one.samples_per_problem)) for stage, one in pairs],
+            "maj@k": [(stage, one.majority) for stage, one in pairs],
         }
         series += _accuracies(name, named)
     panels = {name: Panel(label(name), "percent") for name in history.benchmarks}
@@ -223,20 +223,20 @@ def benchmarks(history: History) -> Chart | None:
 
 
 def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
-    """Draw when each step was at work, a row per stage, without the time between processes."""
+    """Draw when each step worked, with a row per stage and without the time between processes."""
     worked = make_ledger(history).worked
     series = []
     for stage, tasks in steps_of(history).items():
-        for task, made in tasks.items():
+        for task, manifests in tasks.items():
             starts, ends = (
-                np.array([seconds_before(worked, getattr(one.timings, end)) for one in made])
+                np.array([seconds_before(worked, getattr(one.timings, end)) for one in manifests])
                 for end in ("started", "finished")
             )
             series.append(Series(stage, task, starts, ends - starts))
     if not series:
         return None
     stages = list(dict.fromkeys(one.panel for one in series))
-    rows = [stages[place] for place in _evenly_spaced(len(stages))]
+    rows = [stages[index] for index in _evenly_spaced(len(stages))]
     figure, (axes,) = drawing.panels(1, 0.3 * len(rows) + 0.4)
     unit, scale = drawing.time_unit(seconds_before(worked, worked[-1][1]))
     for one in series:

@@ -1,4 +1,4 @@
-"""Everything about a run that its report shows, gathered by walking the parents of its evaluations."""
+"""The history of a run: all data of its report, collected from the lineage of its evaluations."""
 
 import json
 import math
@@ -26,7 +26,7 @@ Column = NDArray[np.float64]
 
 
 def _none_if_nan(value: Any) -> Any:
-    """Return None for what is not a number, and an interval without ends with its value for both."""
+    """Return None for a value that is missing or NaN. An interval without ends gets its value as both ends."""
     number = value.get("value") if isinstance(value, dict) else value
     if number is None or math.isnan(number):
         return None
@@ -38,19 +38,19 @@ _Number = Annotated[float | None, BeforeValidator(_none_if_nan)]
 
 
 class Result(BaseModel):
-    """Accuracies of a policy on one benchmark, or on average over several: the contents of metrics.json."""
+    """Accuracies of a policy on one benchmark, or their averages over several: the contents of metrics.json."""
 
     model_config = ConfigDict(frozen=True)
 
     accuracy: Annotated[Interval, BeforeValidator(_none_if_nan)]
-    """avg@k, as a share with its 95 % interval, as all of these."""
+    """avg@k. This and every other interval is a share with its 95 % interval."""
     greedy: _Estimate = None
     pass_at: dict[int, _Estimate] = Field(default_factory=dict, alias="pass")
-    """The expected share of problems of which one of so many samples is correct; empty over several benchmarks."""
+    """pass@n by n: the expected share of problems with at least one correct sample of n; empty over benchmarks."""
     majority: _Estimate = None
-    """Share of problems of which most samples agree on the correct answer."""
+    """Share of problems where the majority of the samples gives the correct answer."""
     working: _Estimate = None
-    """Share of the sampled responses that show working."""
+    """Share of the sampled responses that show their working."""
     response_tokens: _Number = None
     truncated: _Number = None
     outcomes: dict[str, int] = Field(default_factory=dict)
@@ -61,7 +61,7 @@ class Result(BaseModel):
 
 
 class Evaluation(Result):
-    """A policy on a benchmark."""
+    """An evaluation of a policy on one benchmark."""
 
     benchmark: str
     prompts: ArtifactRef | None
@@ -70,14 +70,14 @@ class Evaluation(Result):
 
 
 class EvaluatedPolicy(Result):
-    """A policy, with its averages over the benchmarks."""
+    """A policy with its averages over the benchmarks."""
 
     policy: ArtifactRef
     stage: int
-    """Finished stages; 0 is the base policy."""
+    """Number of finished stages; 0 for the base policy."""
     updates: int
     evaluations: list[Evaluation]
-    """Its evaluations, in the order of the settings."""
+    """Evaluations of the policy, in the order of the settings."""
 
     @property
     def label(self) -> str:
@@ -92,10 +92,10 @@ def headline(samples_per_problem: int, benchmarks: int) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """A finished stage: its policy, and what this policy learned from."""
+    """A finished stage: its policy, and the rollouts and verdicts that the policy was trained on."""
 
     number: int
-    """Counts from 1."""
+    """Number of the stage, from 1."""
     first_update: int
     last_update: int
     policy: Manifest
@@ -105,13 +105,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class History:
-    """A run, as far as it went."""
+    """A run, finished or not."""
 
     evaluated: list[EvaluatedPolicy]
     """Evaluated policies, in the order of updates."""
     stages: list[Stage]
     updates: dict[str, Column]
-    """Columns of the policies' metrics, one entry per update of the run; what was null or absent is NaN."""
+    """Columns of the policies' metrics, one entry per update of the run; NaN if the value is null or missing."""
     histograms: dict[str, Column]
     """Counts per bin, [updates, bins], by column; the row of an update without counts is NaN."""
     manifests: dict[ArtifactRef, Manifest]
@@ -121,9 +121,9 @@ class History:
     updates_per_rollout: int
     seed: int
     reached: str = ""
-    """The last that an unfinished run made."""
+    """The last artifact of an unfinished run."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The settings of the run; empty where they are not known."""
+    """The settings of the run; empty if they are unknown."""
 
     @property
     def problems(self) -> int:
@@ -143,7 +143,7 @@ class History:
 
     @property
     def boundaries(self) -> list[int]:
-        """The updates that end a stage, without the last one."""
+        """The last update of every stage but the last stage."""
         return [stage.last_update for stage in self.stages[:-1]]
 
     @property
@@ -151,30 +151,30 @@ class History:
         """Settings of the objective; empty before the first stage."""
         if not self.stages:
             return {}
-        own = (self.settings.get("optimize") or {}).get("objective")
-        return dict(own or self.stages[-1].policy.settings.get("objective") or {})
+        objective = (self.settings.get("optimize") or {}).get("objective")
+        return dict(objective or self.stages[-1].policy.settings.get("objective") or {})
 
     @property
     def vetoes(self) -> bool:
-        """True if the objective leaves tokens out after a trigger."""
+        """Whether the objective has a veto."""
         return bool(self.objective.get("veto", {}).get("scope") != "off")
 
     def column(self, name: str) -> Column:
-        """Return a column of the updates; it is NaN throughout when the run has none of that name."""
+        """Return a column of the updates. It is all NaN if the run has no column of that name."""
         return self.updates.get(name, np.full(len(self.updates.get("update", ())), np.nan))
 
     def has_numbers(self, *names: str) -> bool:
-        """Return whether some update has a number in one of these columns."""
+        """Return whether at least one of these columns has a number."""
         return any(bool(np.any(~np.isnan(self.column(name)))) for name in names)
 
     def of_kind(self, kind: Kind) -> list[Manifest]:
-        """Return the manifests of one kind, in the order in which they were made."""
-        found = [manifest for manifest in self.manifests.values() if manifest.kind == kind]
-        return sorted(found, key=lambda manifest: (manifest.timings.started, manifest.digest))
+        """Return the manifests of one kind, by the time at which their steps started."""
+        manifests = [manifest for manifest in self.manifests.values() if manifest.kind == kind]
+        return sorted(manifests, key=lambda manifest: (manifest.timings.started, manifest.digest))
 
 
 def load_finished(store: Store, report: Manifest) -> History:
-    """Load the run that a report is about.
+    """Load the history of the run that a report describes.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
@@ -198,51 +198,52 @@ def load_history(
     settings: Mapping[str, Any] | None = None,
     trained_from: int = 0,
 ) -> History:
-    """Load everything about a run that its report shows.
+    """Load the history of a run.
 
-    An artifact that another run made first, with settings that gave the same, has the settings of that run in its
-    manifest. In the result it has those of this run.
+    An artifact can come from an earlier run whose settings lead to the same artifact. Its manifest in the store has the
+    settings of the earlier run; its manifest in the result has the settings of this run.
 
     Args:
-        store: where the run's artifacts are.
-        evaluations: averages, one per evaluated policy of one run, in any order; an unfinished run has fewer. An
-            evaluation stands for the average over it alone.
-        last: the run's last policy, where it is not evaluated.
-        unfinished: rollouts and verdicts of the stage after it.
-        seed: the run's; that of the last policy when None.
-        settings: the run's, as far as they are known.
-        trained_from: stages until this one are another run's, and keep their settings.
+        store: the store with the artifacts of the run.
+        evaluations: averages, one per evaluated policy of one run, in any order. A reference to an evaluation counts as
+            an average over this evaluation alone.
+        last: the last policy of the run, if it is not evaluated.
+        unfinished: rollouts and verdicts of the stage that follows the last policy.
+        seed: seed of the run; None means the seed of the last policy.
+        settings: settings of the run, as far as they are known.
+        trained_from: number of the first stages that belong to another run and keep its settings.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
-        DataError: there is no evaluation, or they belong to different runs.
+        DataError: there is no evaluation, or the evaluations belong to different runs.
     """
     if not evaluations:
         raise DataError("report: no evaluation was given; a report needs at least that of the base policy.")
-    found = ancestry(store, dict.fromkeys([*evaluations, *([last] if last else []), *unfinished]))
-    for why in found.missing.values():
-        raise DamagedError(why)
-    manifests = {one.ref: one for one in found.manifests.values()}
+    lineage = ancestry(store, dict.fromkeys([*evaluations, *([last] if last else []), *unfinished]))
+    for problem in lineage.missing.values():
+        raise DamagedError(problem)
+    manifests = {manifest.ref: manifest for manifest in lineage.manifests.values()}
     evaluated = sorted(
         (read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
         key=lambda policy: (policy.updates, policy.policy.digest),
     )
     final = manifests[last or evaluated[-1].policy]
-    chain = found.policies(final)
+    chain = lineage.policies(final)
     strangers = [policy for policy in evaluated if manifests[policy.policy] not in chain]
     if strangers:
         raise DataError(
             f"report: {strangers[0].policy} is no ancestor of {evaluated[-1].policy}, so their evaluations belong to "
             "different runs. Give the evaluations of one run; `compare` puts runs side by side."
         )
-    own = settings or {}
+    settings = settings or {}
     stages = [
-        _stage(manifests, before, after, own if after.facts["stage"] > trained_from else {})
+        _stage(manifests, before, after, settings if after.facts["stage"] > trained_from else {})
         for before, after in pairwise(chain)
     ]
     tables = [read_table(store.file(policy, METRICS_FILE)) for policy in chain[1:]]
     metrics = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-    preset = (own.get("optimize") or {}).get("preset") or final.facts.get("preset") or final.settings.get("preset")
+    optimize = settings.get("optimize") or {}
+    preset = optimize.get("preset") or final.facts.get("preset") or final.settings.get("preset")
     return History(
         evaluated=evaluated,
         stages=stages,
@@ -252,15 +253,15 @@ def load_history(
         algorithm=str(preset) if preset and stages else "base",
         updates_per_rollout=int(final.facts.get("updates_per_rollout") or 0),
         seed=final.seed if seed is None else seed,
-        settings=own,
+        settings=settings,
     )
 
 
 def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref: ArtifactRef) -> EvaluatedPolicy:
-    """Read what an average says of its policy, or an evaluation, which stands for the average over it alone.
+    """Read the evaluated policy of an average. An evaluation counts as an average over this evaluation alone.
 
     Raises:
-        DataError: it is something else.
+        DataError: the artifact is neither an average nor an evaluation of one policy.
     """
     manifest = manifests[ref]
     parents = manifest.parents.get("policy", [])
@@ -277,8 +278,8 @@ def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref:
         }
         for one in (manifests[each] for each in manifest.parents.get("evaluations", [ref]))
     ]
-    own = {"policy": parents[0], "stage": facts.get("stage", 0), "updates": facts.get("updates", 0)}
-    return EvaluatedPolicy.model_validate({**_metrics(store, manifest), **own, "evaluations": evaluations})
+    policy = {"policy": parents[0], "stage": facts.get("stage", 0), "updates": facts.get("updates", 0)}
+    return EvaluatedPolicy.model_validate({**_metrics(store, manifest), **policy, "evaluations": evaluations})
 
 
 def _metrics(store: Store, manifest: Manifest) -> dict[str, Any]:
@@ -291,8 +292,9 @@ def _metrics(store: Store, manifest: Manifest) -> dict[str, Any]:
 def _stage(
     manifests: dict[ArtifactRef, Manifest], before: Manifest, after: Manifest, settings: Mapping[str, Any]
 ) -> Stage:
+    """Return the stage between two policies, and put the run's settings into the manifests of its artifacts."""
 
-    def own(role: str, section: str) -> list[Manifest]:
+    def with_settings(role: str, section: str) -> list[Manifest]:
         refs = after.parents.get(role, []) if role else [after.ref]
         for ref in refs:
             values = {**manifests[ref].settings, **(settings.get(section) or {})}
@@ -303,24 +305,24 @@ def _stage(
         number=int(after.facts["stage"]),
         first_update=int(before.facts.get("updates", 0)) + 1,
         last_update=int(after.facts["updates"]),
-        policy=own("", "optimize")[0],
-        rollouts=own("rollouts", "rollout"),
-        verdicts=own("verdicts", "verify"),
+        policy=with_settings("", "optimize")[0],
+        rollouts=with_settings("rollouts", "rollout"),
+        verdicts=with_settings("verdicts", "verify"),
     )
 
 
 def number_columns(metrics: pa.Table) -> dict[str, Column]:
-    """Return the columns of numbers; what is null is NaN."""
+    """Return the numeric columns of a table by name, with NaN for null."""
     names = [field.name for field in metrics.schema if not pa.types.is_nested(field.type)]
     return {name: metrics[name].cast(pa.float64()).to_numpy() for name in names}
 
 
 def histogram_columns(metrics: pa.Table) -> dict[str, Column]:
     """Return counts per bin, [updates, bins], by column; the row of an update without counts is NaN."""
-    found = {}
+    histograms = {}
     for name, edges in EDGES.items():
         bins = len(edges) - 1
         rows = metrics[name].to_pylist() if name in metrics.column_names else [None] * metrics.num_rows
-        known = [counts if counts and len(counts) == bins else [np.nan] * bins for counts in rows]
-        found[name] = np.array(known, dtype=np.float64).reshape(-1, bins)
-    return found
+        counts = [row if row and len(row) == bins else [np.nan] * bins for row in rows]
+        histograms[name] = np.array(counts, dtype=np.float64).reshape(-1, bins)
+    return histograms

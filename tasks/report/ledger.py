@@ -1,4 +1,4 @@
-"""The seconds of a run and of its GPUs, by what they were spent on, and the wall-clock of its training."""
+"""The time ledger of a run: process-seconds and GPU-seconds by activity, and the wall-clock of training."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,11 +18,11 @@ ROWS = {
     "evaluate": "held-out problems",
     "rest": "prompts, storage, between steps",
 }
-"""Rows of the ledger in their order, and what each counts."""
+"""Rows of the ledger in their order, and the time that each row counts."""
 
 _ROW_OF_PHASE = {"logp": "optimize", "save": "rest"}
 _LONGEST_GAP = 120.0
-"""Seconds. A process that made nothing of this run for longer was doing something else, such as another run."""
+"""Seconds. A longer gap between two steps of a process counts as work on something else, such as another run."""
 
 Span = tuple[float, float]
 """Start and end, in Unix seconds."""
@@ -34,34 +34,34 @@ class Ledger:
 
     seconds: dict[str, float]
     wall_clock: float
-    """Time during which some process of the run was working; what ran side by side counts once."""
+    """Seconds during which at least one process of the run worked; parallel work counts once."""
     gpu_seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds times the GPUs that the process saw, by row. Empty where no process saw one."""
+    """Seconds times the number of GPUs that the process saw, by row; empty if no process saw a GPU."""
     worked: list[Span] = field(default_factory=list)
-    """When some process of the run was working, without overlap and in order."""
+    """Spans during which at least one process of the run worked, in order and without overlap."""
 
     @property
     def total(self) -> float:
-        """Process-seconds."""
+        """Process-seconds of all rows."""
         return sum(self.seconds.values())
 
     @property
     def training(self) -> float:
-        """The sum without evaluation and without making the base policy."""
+        """Process-seconds without evaluation and without making the base policy."""
         return training_seconds(self.seconds)
 
 
 def training_seconds(seconds: dict[str, float]) -> float:
-    """Return the part of a ledger that training takes: all but evaluation and making the base policy."""
+    """Return the seconds of a ledger without evaluation and without making the base policy."""
     return sum(value for row, value in seconds.items() if row not in ("evaluate", "warm_start"))
 
 
 def make_ledger(history: History) -> Ledger:
-    """Sum the phases of every artifact of a run, and what its processes spent besides.
+    """Return the ledger of a run: the phases of all its artifacts, the starts of its processes, and the rest.
 
-    The time between two steps of a process belongs to the later one, and so does the start of a process. What is not
-    counted: the time between two processes, such as between a kill and the next start; the time in which a process only
-    waited for another one; and a longer time in which a process made nothing of this run.
+    The time between two steps of a process is counted as ``rest``. Not counted are the time between two processes, such
+    as between a kill and the next start; the time in which a process only waited for another process; and gaps of more
+    than two minutes in which a process worked on no artifact of this run.
     """
     seconds: dict[str, float] = defaultdict(float)
     gpu_seconds: dict[str, float] = defaultdict(float)
@@ -96,24 +96,24 @@ def make_ledger(history: History) -> Ledger:
 
 
 def _start_and_work(timings: Sequence[Timings]) -> tuple[list[Span], list[Span]]:
-    """Return when a process was starting, and when it worked after that; its steps are given by their start."""
+    """Return the spans of a process's start and of its later work. The timings are sorted by the start of the step."""
     steps = merge((one.started, one.finished) for one in timings)
     waited = merge(wait for one in timings for wait in one.waited)
     ends = [timings[0].process_started, *(end for _, end in steps)]
     gaps = [_subtract((end, start), waited) for end, (start, _) in zip(ends, steps, strict=False)]
     start, *between = [gap if 0 <= union_seconds(gap) <= _LONGEST_GAP else [] for gap in gaps]
-    return start, merge([*steps, *(part for gap in between for part in gap)])
+    return start, merge([*steps, *(span for gap in between for span in gap)])
 
 
 def _subtract(span: Span, holes: Sequence[Span]) -> list[Span]:
-    """Return what is left of a span without some that are in order and do not overlap."""
+    """Return the spans that remain of a span without its holes, which are in order and do not overlap."""
     edges = [span[0], *(edge for hole in holes for edge in hole), span[1]]
     bounded = [min(max(edge, span[0]), span[1]) for edge in edges]
     return [(start, end) for start, end in zip(bounded[::2], bounded[1::2], strict=True) if start < end]
 
 
 def merge(intervals: Iterable[Span]) -> list[Span]:
-    """Return intervals in their order; those that overlap become one."""
+    """Return intervals in order, with overlapping intervals merged."""
     merged: list[Span] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -124,24 +124,24 @@ def merge(intervals: Iterable[Span]) -> list[Span]:
 
 
 def union_seconds(intervals: Iterable[Span]) -> float:
-    """Return the seconds within some interval; where they overlap these count once."""
+    """Return the length of the union of intervals, in seconds."""
     return sum(end - start for start, end in merge(intervals))
 
 
 def seconds_before(worked: Iterable[Span], moment: float) -> float:
-    """Return the seconds of some intervals before a moment, which is in Unix seconds."""
+    """Return the seconds of intervals before a moment in Unix seconds."""
     return union_seconds((start, min(end, moment)) for start, end in worked if start < moment)
 
 
 def seconds_at_work(manifests: Iterable[Manifest]) -> float:
-    """Return the seconds during which some of these artifacts was being made, also in earlier attempts."""
+    """Return the seconds of work on these artifacts, with earlier attempts; parallel work counts once."""
     timings = [manifest.timings for manifest in manifests]
     return union_seconds((one.started, one.finished) for one in timings) + sum(one.earlier for one in timings)
 
 
 def steps_of(history: History) -> dict[str, dict[str, list[Manifest]]]:
-    """Return what every task made, by stage and task in their order; ``before`` is what comes before the stages."""
-    # Rollouts and verdicts of no policy are those of the stage that comes next.
+    """Return the manifests of a run by stage and by task, in order; ``before`` holds those before the first stage."""
+    # Rollouts and verdicts that no policy has as parents belong to the unfinished stage.
     sampled = history.of_kind("rollouts")
     numbers = {one.digest: len(history.stages) + 1 for one in (*sampled, *history.of_kind("verdicts"))}
     for stage in history.stages:
@@ -150,32 +150,32 @@ def steps_of(history: History) -> dict[str, dict[str, list[Manifest]]]:
         numbers |= {prompts.digest: numbers[rollouts.digest] for prompts in rollouts.parents.get("prompts", [])}
     for policy in history.evaluated:
         numbers |= {one.evaluation.digest: policy.stage for one in policy.evaluations}
-    found: dict[str, dict[str, list[Manifest]]] = {}
+    steps: dict[str, dict[str, list[Manifest]]] = {}
     for one in sorted(
         history.manifests.values(), key=lambda one: (numbers.get(one.digest, 0), one.timings.started, one.digest)
     ):
-        if one.task not in ("", "average"):  # which takes no time
+        if one.task not in ("", "average"):  # An average takes no time.
             number = numbers.get(one.digest)
-            found.setdefault(f"stage {number}" if number else "before", {}).setdefault(one.task, []).append(one)
-    return found
+            steps.setdefault(f"stage {number}" if number else "before", {}).setdefault(one.task, []).append(one)
+    return steps
 
 
 def stage_clock(history: History) -> list[float]:
-    """Return the seconds of training until the base policy, which is 0, and until the policy of every stage.
+    """Return the seconds of training up to the base policy, which are 0, and up to the policy of every stage.
 
-    Training is generation, verification and optimization, as the paper measures it (text around Fig. 1). Steps that ran
-    side by side count once. What a killed attempt had done counts, the time until the next attempt does not; nor do
-    evaluations, nor what comes before the first stage.
+    Training is generation, verification and optimization, as the paper measures it (text around Fig. 1). Parallel steps
+    count once. The work of a killed attempt counts; the time until the next attempt does not. Evaluations and the work
+    before the first stage do not count.
     """
-    made: list[Manifest] = []
+    manifests: list[Manifest] = []
     clock = [0.0]
     for stage in history.stages:
-        made += [*stage.rollouts, *stage.verdicts, stage.policy]
-        clock.append(seconds_at_work(made))
+        manifests += [*stage.rollouts, *stage.verdicts, stage.policy]
+        clock.append(seconds_at_work(manifests))
     return clock
 
 
 def training_clock(history: History) -> list[float]:
-    """Return the seconds of training until each evaluated policy."""
+    """Return the seconds of training up to each evaluated policy."""
     clock = stage_clock(history)
     return [clock[policy.stage] for policy in history.evaluated]

@@ -1,4 +1,4 @@
-"""The look of pages: colors, and templates whose filters write numbers as the terminal does."""
+"""Colors and templates of pages. The filters of the templates format numbers as the terminal does."""
 
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ PALETTE = {
     "orange": (ORANGE, "#ff9a57"),
     "green": (GREEN, "#4fd0ad"),
 }
-"""Every color by name, for a light and for a dark page."""
+"""Colors by name, for a light and for a dark page."""
 
 
 def variable(name: str) -> str:
@@ -28,14 +28,14 @@ def variable(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parents[1]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    environment.filters.update(
         percent=formats.percent,
         number=formats.number,
         tiny=formats.tiny,
@@ -45,8 +45,8 @@ def _environment() -> Environment:
         interval=lambda estimate: formats.percent_range(estimate.low, estimate.high),
         color=variable,
     )
-    made.globals["palette"] = PALETTE
-    return made
+    environment.globals["palette"] = PALETTE
+    return environment
 
 
 def render(name: str, **values: Any) -> str:
@@ -54,6 +54,6 @@ def render(name: str, **values: Any) -> str:
 
     Args:
         name: path of the template, relative to ``tasks/``.
-        values: what the template names; a missing one is an error.
+        values: variables of the template; a missing variable is an error.
     """
     return _environment().get_template(name).render(**values)

@@ -1,4 +1,4 @@
-"""The settings that a run resolved to."""
+"""The resolved settings of a run."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,17 +8,18 @@ from tasks.settings.base import flat
 from tasks.store.records import Manifest
 
 OTHER_STEPS = ("rollout", "verify")
-"""Settings of other steps that an alternating step has too; they are shown once."""
+"""Settings of other steps that an alternating step also has; they are shown once."""
 Parameters = dict[str, str]
-"""Settings by name, as a page shows their values."""
+"""Values of settings, as text, by name."""
 
 
 def resolved_settings(history: History) -> dict[str, Parameters]:
     """Return the settings of every step of the run; values that changed during the run are joined by an arrow."""
     finals = [stage.policy for stage in history.stages]
-    made: dict[str, list[Manifest]] = {
+    artifacts: dict[str, list[Manifest]] = {
         "base policy": [one for one in history.of_kind("policy") if one not in finals],
-        "prompts": [one for one in history.of_kind("prompts") if "data" not in one.facts],  # which are not a data set's
+        # Prompts with the fact "data" come from a data set, not from the settings of the prompts.
+        "prompts": [one for one in history.of_kind("prompts") if "data" not in one.facts],
         "rollout": history.of_kind("rollouts"),
         "verify": history.of_kind("verdicts"),
         "optimize": finals,
@@ -26,21 +27,20 @@ def resolved_settings(history: History) -> dict[str, Parameters]:
     for name in history.benchmarks:
         step = "evaluate" if len(history.benchmarks) == 1 else f"evaluate, {name}"
         evaluations = [one for policy in history.evaluated for one in policy.evaluations if one.benchmark == name]
-        made[step] = [history.manifests[one.evaluation] for one in evaluations]
-    settings = {step: [one.settings for one in manifests] for step, manifests in made.items()}
-    # Runs share these artifacts, which have the settings of the run that made them; here a run's own are shown.
+        artifacts[step] = [history.manifests[one.evaluation] for one in evaluations]
+    settings = {step: [one.settings for one in manifests] for step, manifests in artifacts.items()}
+    # Runs share these artifacts, whose manifests have the settings of the first run. The page shows those of this run.
     for step, section in (("base policy", "policy"), ("prompts", "prompts")):
         settings[step] = [history.settings[section]] if section in history.settings else settings[step]
-    found = {step: parameters_of(values) for step, values in settings.items()}
-    return {step: parameters for step, parameters in found.items() if parameters}
+    return {step: parameters for step, values in settings.items() if (parameters := parameters_of(values))}
 
 
 def parameters_of(settings: Iterable[Mapping[str, Any]]) -> Parameters:
-    """Return the settings of a step's artifacts; values in which they differ are joined by an arrow."""
+    """Return the settings of a step's artifacts; values that differ between artifacts are joined by an arrow."""
     values: dict[str, list[str]] = {}
     for one in settings:
-        own = {name: value for name, value in one.items() if name not in OTHER_STEPS}
-        for name, value in _without_idle_veto(flat(own)).items():
+        step = {name: value for name, value in one.items() if name not in OTHER_STEPS}
+        for name, value in _without_idle_veto(flat(step)).items():
             seen = values.setdefault(name, [])
             if format_value(value) not in seen:
                 seen.append(format_value(value))
@@ -48,7 +48,7 @@ def parameters_of(settings: Iterable[Mapping[str, Any]]) -> Parameters:
 
 
 def _without_idle_veto(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what a veto that is off counts as triggers."""
+    """Return the settings without those of a veto that is off, except its scope."""
     veto = "objective.veto."
     off = settings.get(f"{veto}scope") == "off"
     return {name: one for name, one in settings.items() if not (off and name.startswith(veto) and name[-5:] != "scope")}

@@ -33,29 +33,29 @@ def write_report(
     settings: RunSettings | Mapping[str, Any] = MappingProxyType({}),
     trained_from: int = 0,
 ) -> ArtifactRef:
-    """Write the report of a run: ``report.html``, ``summary.json``, and every figure beside a table of its numbers.
+    """Write the report of a run: ``report.html``, ``summary.json``, and every figure with a table of its numbers.
 
     Args:
-        store: where the run's artifacts are, and where the report goes.
-        evaluations: one per evaluated policy; an unfinished run has fewer, and its report shows what is there.
+        store: the store with the artifacts of the run, which also gets the report.
+        evaluations: one per evaluated policy.
         seed: the run's seed.
-        settings: the settings of the whole run. They are a file of the report, so that runs that differ in them have a
-            report each, also where they gave the same.
-        trained_from: the stage, from 0, that these settings begin with; those before it are another run's.
+        settings: settings of the whole run. They are a file of the report, so runs with different settings have
+            different reports, even if all their other artifacts are the same.
+        trained_from: number of the first stages that belong to another run and keep its settings.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
-        DataError: the evaluations are not those of one run.
+        DataError: the evaluations do not belong to one run.
     """
-    own = settings.result_values() if isinstance(settings, RunSettings) else dict(settings)
-    history = load_history(store, evaluations, seed=seed, settings=own, trained_from=trained_from)
+    values = settings.result_values() if isinstance(settings, RunSettings) else dict(settings)
+    history = load_history(store, evaluations, seed=seed, settings=values, trained_from=trained_from)
     ledger, figures = make_ledger(history), make_figures(history)
     page, summary = _render_page(store, history, ledger, figures), make_summary(history, ledger)
     plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
-    files = {PAGE_FILE: page, SUMMARY_FILE: json.dumps(plain, indent=1), SETTINGS_FILE: json.dumps(own, indent=1)}
+    files = {PAGE_FILE: page, SUMMARY_FILE: json.dumps(plain, indent=1), SETTINGS_FILE: json.dumps(values, indent=1)}
     for name, figure in figures.items():
         files |= {f"figures/{name}.svg": figure.svg, f"figures/{name}.csv": figure.csv()}
-    with store.write("report", settings=own, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
+    with store.write("report", settings=values, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
         (draft.path / "figures").mkdir()
         for file, text in files.items():
             (draft.path / file).write_text(text, encoding="utf-8")
@@ -65,21 +65,21 @@ def write_report(
 
 
 def _other_settings(history: History, trained_from: int) -> dict[str, dict[str, Any]]:
-    """Return how the optimizer's settings of stages before those that a run trained again differ from the run's."""
-    own = flat(history.settings.get("optimize") or {})
-    found = {}
+    """Return, by stage of another run, the optimizer's settings that differ from the settings of this run."""
+    settings = flat(history.settings.get("optimize") or {})
+    differences = {}
     for stage in history.stages[:trained_from]:
         trained = flat(stage.policy.settings)
-        changed = {name: trained[name] for name in own if name in trained and trained[name] != own[name]}
-        if {"preset", "modifier"} & changed.keys():  # which the rest of the objective follows from
+        changed = {name: trained[name] for name in settings if name in trained and trained[name] != settings[name]}
+        if {"preset", "modifier"} & changed.keys():  # The other settings of the objective follow from these two.
             changed = {name: value for name, value in changed.items() if not name.startswith("objective.")}
         if changed:
-            found[f"stage {stage.number}"] = changed
-    return found
+            differences[f"stage {stage.number}"] = changed
+    return differences
 
 
 def draw_page(store: Store, history: History) -> tuple[str, RunSummary]:
-    """Return the page of a run, finished or not, and its summary. Nothing is written.
+    """Return the page and the summary of a run, finished or not, without writing a report.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
@@ -89,7 +89,7 @@ def draw_page(store: Store, history: History) -> tuple[str, RunSummary]:
 
 
 def _render_page(store: Store, history: History, ledger: Ledger, figures: Mapping[str, Picture]) -> str:
-    """Render the page: figures are inline, there is no script, nothing from elsewhere, and texts are escaped."""
+    """Return a self-contained page without scripts: figures are inline, and texts are escaped."""
     base, final = history.evaluated[0], history.evaluated[-1]
     counted = _outcomes(history)
     seen = dict.fromkeys(name for counts in counted.values() for name, count in counts.items() if count)
@@ -131,18 +131,18 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
 
 
 def _training_facts(stage: Stage) -> dict[str, Any]:
-    """Return the facts of the responses that a stage learned from, and those of its policy; None what is not known."""
+    """Return facts of a stage's responses and of its policy by name; None if a fact is unknown."""
     verdicts = [manifest.facts for manifest in stage.verdicts]
-    found = {name: stage.policy.facts.get(name) for name in _POLICY_FACTS}
-    found["responses"] = sum(sum((one.get("outcomes") or {}).values()) for one in verdicts) or None
+    facts = {name: stage.policy.facts.get(name) for name in _POLICY_FACTS}
+    facts["responses"] = sum(sum((shard.get("outcomes") or {}).values()) for shard in verdicts) or None
     for name in ("reward", "truncated"):
-        known = [one[name] for one in verdicts if one.get(name) is not None]
-        found[name] = sum(known) / len(known) if known else None
-    return found
+        values = [shard[name] for shard in verdicts if shard.get(name) is not None]
+        facts[name] = sum(values) / len(values) if values else None
+    return facts
 
 
 def _outcomes(history: History) -> dict[str, Counter[str]]:
-    """Count outcomes of the responses of every evaluated policy and stage."""
+    """Count the outcomes of responses, by evaluation and by stage."""
     counted = {
         f"{one.benchmark}, {policy.label}".replace("_", "-"): Counter(one.outcomes)
         for policy in history.evaluated
@@ -155,8 +155,8 @@ def _outcomes(history: History) -> dict[str, Counter[str]]:
 
 
 def _warnings(history: History) -> list[str]:
-    """Return the warnings of every evaluation, and of the first shard of a stage that has one."""
-    found = [[history.manifests[one.evaluation]] for policy in history.evaluated for one in policy.evaluations]
-    found += [stage.rollouts for stage in history.stages]
-    warnings = [[one.facts["warning"] for one in manifests if "warning" in one.facts] for manifests in found]
-    return [some[0] for some in warnings if some]
+    """Return the warnings of all evaluations, and for every stage the warning of the first shard that has one."""
+    groups = [[history.manifests[one.evaluation]] for policy in history.evaluated for one in policy.evaluations]
+    groups += [stage.rollouts for stage in history.stages]
+    warnings = [[one.facts["warning"] for one in manifests if "warning" in one.facts] for manifests in groups]
+    return [texts[0] for texts in warnings if texts]

@@ -1,4 +1,4 @@
-"""The short summary of a run: the terminal shows it at the end, and runs are compared by it."""
+"""The short summary of a run, for the terminal and for comparisons of runs."""
 
 import shlex
 import time
@@ -20,7 +20,7 @@ from tasks.store.layout import PAGE_FILE, SUMMARY_FILE
 from tasks.store.lineage import ancestry
 
 _ROWS = 12
-"""Most rows of a table; a longer one is shown without its middle."""
+"""Largest number of rows of a table; a longer table is shown without its middle."""
 
 
 class _Record(FlyteModel):
@@ -28,18 +28,19 @@ class _Record(FlyteModel):
 
 
 class _Row(_Record):
-    """Numbers of a policy. Accuracies and shares are fractions."""
+    """Numbers of a policy. Accuracies and shares are fractions; over several benchmarks they are means."""
 
     accuracy: float
-    """avg@k; over several benchmarks its mean, as are the others."""
+    """avg@k."""
     low: float
     """Lower end of the 95 % interval of the accuracy."""
     high: float
+    """Upper end of the interval."""
     response_tokens: float | None
 
 
 class BenchmarkRow(_Row):
-    """A policy on a benchmark."""
+    """Numbers of a policy on one benchmark."""
 
     name: str
     digest: str = ""
@@ -51,7 +52,7 @@ class BenchmarkRow(_Row):
 
 
 class SummaryRow(_Row):
-    """An evaluated policy."""
+    """Numbers of an evaluated policy, with a row per benchmark."""
 
     label: str
     updates: int
@@ -61,16 +62,16 @@ class SummaryRow(_Row):
 
 
 class Execution(_Record):
-    """The part of a run that one execution of the workflow made; an earlier one may have made the rest."""
+    """The work of one execution of the workflow for a run. The other artifacts come from earlier executions."""
 
     artifacts: int
-    """The number of artifacts that the run consists of."""
+    """Number of artifacts of the run."""
     made: int
-    """The number of them that this execution made."""
+    """Number of artifacts that this execution made."""
     seconds: float
-    """Seconds from the start of its first process."""
+    """Seconds since the start of the first process of the execution."""
     waited: float = 0.0
-    """Seconds of these in which it only waited for another execution that did the same work."""
+    """Seconds in which the execution only waited for another execution with the same work."""
 
     def __str__(self) -> str:
         cached = self.artifacts - self.made
@@ -80,41 +81,41 @@ class Execution(_Record):
 
 
 class RunSummary(_Record):
-    """The accuracies and the times of a run. ``str()`` of it is a table for the terminal."""
+    """The accuracies and times of a run. ``str()`` returns a table for the terminal."""
 
     algorithm: str
     updates_per_rollout: int
-    """0 before the first stage."""
+    """mu; 0 before the first stage."""
     seed: int
     base_policy: str = ""
     problems: int
-    """The number of problems of all benchmarks."""
+    """Number of problems of all benchmarks."""
     samples_per_problem: int
-    """k of avg@k; 0 where benchmarks differ in it."""
+    """k of avg@k; 0 if it differs between benchmarks."""
     rows: list[SummaryRow]
     ledger: dict[str, float]
-    """Seconds by row; they add up to the process-seconds of the run."""
+    """Seconds by row; their sum is the process-seconds of the run."""
     gpu_seconds: dict[str, float] = Field(default_factory=dict)
-    """GPU-seconds by row; empty where no process saw a GPU."""
+    """GPU-seconds by row; empty if no process saw a GPU."""
     wall_clock: float
-    """Seconds; less than the sum of the ledger when steps ran side by side."""
+    """Seconds; less than the sum of the ledger if steps ran in parallel."""
     execution: Execution | None = None
-    """The execution that ends with this summary."""
+    """The execution that printed this summary."""
     report: str = ""
     next_commands: list[str] = Field(default_factory=list)
 
     @property
     def name(self) -> str:
-        """``mu_grpo, mu 32``."""
+        """The algorithm with mu, such as ``mu_grpo, mu 32``."""
         return f"{self.algorithm}, mu {self.updates_per_rollout}" if self.updates_per_rollout else self.algorithm
 
     def __str__(self) -> str:
         last = self.rows[-1]
-        taken = f"in {duration(self.wall_clock)}"
+        time_taken = f"in {duration(self.wall_clock)}"
         if self.execution and self.execution.made < self.execution.artifacts:
-            taken = f"{taken} with what other executions made"
+            time_taken = f"{time_taken} with what other executions made"
         lines = [
-            f"{self.name}, seed {self.seed}: {last.updates} updates {taken}",
+            f"{self.name}, seed {self.seed}: {last.updates} updates {time_taken}",
             self._table(),
             *([self._by_benchmark()] if len(self.rows[-1].benchmarks) > 1 else []),
             self._times(),
@@ -124,8 +125,8 @@ class RunSummary(_Record):
         lines.append("")
         if self.report:
             lines.append(f"report  {shlex.quote(self.report)}")
-        # Not wrapped: a path or a command that is broken in two cannot be copied.
-        lines += [f"{'next' if place == 0 else '':<8}{command}" for place, command in enumerate(self.next_commands)]
+        # Paths and commands are not wrapped, so that they can be copied.
+        lines += [f"{'next' if index == 0 else '':<8}{command}" for index, command in enumerate(self.next_commands)]
         return "\n".join(lines).rstrip()
 
     @property
@@ -146,24 +147,26 @@ class RunSummary(_Record):
 
     def _by_benchmark(self) -> str:
         last = self.rows[-1].benchmarks
-        found = [{one.name: percent(one.accuracy) for one in row.benchmarks} for row in self.rows]
         headings = ["policy", *(f"{one.name}\navg@{one.samples_per_problem}" for one in last)]
-        cells = [[each.get(one.name, "") for one in last] for each in found]
-        return _table(headings, [[row.label, *some] for row, some in zip(self.rows, cells, strict=True)])
+        rows = []
+        for row in self.rows:
+            accuracies = {one.name: percent(one.accuracy) for one in row.benchmarks}
+            rows.append([row.label, *(accuracies.get(one.name, "") for one in last)])
+        return _table(headings, rows)
 
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
         parts.append(f"training {duration(training_seconds(self.ledger))} of {duration(sum(self.ledger.values()))}")
         if self.gpu_seconds:
             parts.append(f"{sum(self.gpu_seconds.values()) / 3600:,.2f} GPU-hours")
-        # A part is not broken in two.
+        # No-break spaces keep each part on one line.
         text = ", ".join(part.replace(" ", "\xa0") for part in parts)
         wrapped = fill(text, COLUMNS - 1, initial_indent="time    ", subsequent_indent=" " * 8, break_long_words=False)
         return wrapped.replace("\xa0", " ")
 
 
 def _table(headings: Sequence[str], rows: list[list[str]]) -> str:
-    """Return a table of policies; one of many rows is shown without its middle."""
+    """Return a table of policies, without its middle if it has many rows."""
     dots = ["..."] + [""] * (len(headings) - 1)
     return text_table(headings, rows if len(rows) <= _ROWS else [*rows[:2], dots, *rows[-(_ROWS - 3) :]])
 
@@ -185,7 +188,7 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
 
 
 def summary_row(policy: EvaluatedPolicy) -> SummaryRow:
-    """Return an evaluated policy as a row."""
+    """Return the row of an evaluated policy."""
     benchmarks = [
         BenchmarkRow(name=one.benchmark, digest=one.prompts.digest if one.prompts else "", **_numbers(one))
         for one in policy.evaluations
@@ -206,7 +209,7 @@ def _numbers(result: Result) -> dict[str, Any]:
 
 
 def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> RunSummary:
-    """Return the summary of a written report, with the path of its page and what to do next.
+    """Return the summary of a stored report, with the path of its page and the next commands.
 
     Raises:
         ArtifactError: the report is missing or corrupted.
@@ -217,9 +220,9 @@ def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> Ru
 
 
 def execution_since(store: Store, report: ArtifactRef, started: float) -> Execution:
-    """Return what this execution made for a run since a moment, in Unix seconds, and how long that took."""
+    """Return the work of this execution for a run since ``started``, in Unix seconds."""
     manifests = ancestry(store, [report]).manifests.values()
-    own = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
-    known = [*waits(), *(wait for one in own for wait in one.waited)]
-    waited = union_seconds(wait for wait in known if wait[0] >= started)
-    return Execution(artifacts=len(manifests), made=len(own), seconds=time.time() - started, waited=waited)
+    made = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
+    all_waits = [*waits(), *(wait for timings in made for wait in timings.waited)]
+    waited = union_seconds(wait for wait in all_waits if wait[0] >= started)
+    return Execution(artifacts=len(manifests), made=len(made), seconds=time.time() - started, waited=waited)

@@ -1,4 +1,4 @@
-"""Tables as text: for a terminal, and for a page in Markdown."""
+"""Tables as text, for a terminal and in Markdown."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _WIDEST, _WIDEST_CELL = 4000, 30
 
 
 def render(renderable: RenderableType, width: int = COLUMNS) -> str:
-    """Return a rich table as plain text: without colors, trailing blanks, and blank lines around it."""
+    """Return a rich table as plain text without colors, trailing spaces and surrounding blank lines."""
     console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
     with console.capture() as capture:
         console.print(renderable)
@@ -23,7 +23,7 @@ def render(renderable: RenderableType, width: int = COLUMNS) -> str:
 
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with numbers in all columns but the first; an empty row ends a section."""
+    """Return a table with names in the first column and numbers in the others; an empty row ends a section."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for heading in headings:
         if heading is headings[0]:
@@ -36,7 +36,7 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number_table(title: str, names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
-    """Return a table with a title and columns of names, then of numbers, none of which wraps."""
+    """Return a table with a title, columns of names and columns of numbers. No column wraps."""
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     table.caption_justify = "left"
     for name in names:
@@ -49,7 +49,7 @@ def number_table(title: str, names: Sequence[str], numbers: Sequence[str], rows:
 
 
 def folding_table(name: str, *texts: str) -> Table:
-    """Return an empty table with a column of names, which do not wrap, and columns of texts, which do."""
+    """Return an empty table with a column of names, which does not wrap, and columns of texts, which wrap."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column(name, no_wrap=True)
     for text in texts:
@@ -58,7 +58,7 @@ def folding_table(name: str, *texts: str) -> Table:
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """Print a table. If none of its columns wraps, it keeps its width, so that a narrow terminal cuts no number."""
+    """Print a table. If no column wraps, the table keeps its width, so that a narrow terminal truncates no number."""
     if not all(column.no_wrap for column in table.columns):
         console.print(table)
         return

@@ -1,4 +1,4 @@
-"""Makers of the pages, pictures and site of docs/. No part of the package: they are run from a checkout."""
+"""Commands that write the pages, pictures and the site of docs/. They run in a checkout, not in the package."""
 
 from pathlib import Path
 

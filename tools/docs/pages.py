@@ -1,4 +1,4 @@
-"""The parts of the pages of docs/ that are made from the code.
+"""The sections of the pages of docs/ that are made from the code.
 
 python -m tools.docs.pages      writes all of them (make docs)
 """
@@ -18,16 +18,16 @@ from tools.docs import DOCS
 
 
 def commands() -> str:
-    """The reference of every ``mu-grpo`` command, by typer, with its headings one level lower."""
+    """Return typer's reference of all ``mu-grpo`` commands, with headings one level lower."""
     command = [sys.executable, "-m", "typer", "tasks.cli.main", "utils", "docs", "--name", "mu-grpo"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=DOCS.parent)
-    # What comes before the first command lists the commands, with their texts cut off.
+    # The text before the first command is a list of commands with truncated descriptions.
     lines = done.stdout[done.stdout.index("## `mu-grpo ") :].rstrip().splitlines()
     return "\n".join(["#" + line if line.startswith("#") else line for line in lines]) + "\n"
 
 
 def settings() -> str:
-    """A table for each class of settings that a file can hold."""
+    """Return a table for each class of settings that a file can hold."""
     lines = []
     for title, (model, file) in FILES.items():
         lines += ["", f"## {title}", "", file]
@@ -45,7 +45,7 @@ def _row(entry: Entry) -> str:
 
 
 def preset_lines() -> str:
-    """Every preset as one line of the objective."""
+    """Return a table of the terms of the objective, with a preset per row."""
     rows = ["| preset | `A` | `c` | divided by | besides |", "|---|---|---|---|---|"]
     for name, preset in PRESETS.items():
         *formulas, besides = describe(ObjectiveSettings.parse(preset.row)).values()
@@ -61,11 +61,11 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("commands.md", "mu-grpo"): commands,
     ("objective.md", "presets"): lambda: "\n" + preset_lines() + "\n",
 }
-"""Texts of parts, by page and the name of the marks between which a part stands."""
+"""Functions that return the text of a section, by page and by the name of the marks around the section."""
 
 
 def write(folder: Path = DOCS) -> None:
-    """Renew every part in a folder with the pages."""
+    """Rewrite all sections of the pages in a folder."""
     for (page, marks), text in PARTS.items():
         replace_between_marks(folder / page, marks, text())
 

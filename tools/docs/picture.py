@@ -17,7 +17,7 @@ PICTURE = DOCS / "results.svg"
 _NAMES = {"mu_grpo": "Mu-GRPO", "grpo": "GRPO"}
 _COLORS = {"mu_grpo": "#3a5fcd", "grpo": "#c05a10"}
 _PHASES = {"generate": 1.0, "verify": 0.75, "optimize": 0.5, "other": 0.2}
-"""Rows of the table that training consists of, and how opaque each is drawn; ``other`` is what they leave of it."""
+"""Opacity by phase of training, which is a row of the table; ``other`` is the rest of training."""
 _CELL = re.compile(r"([\d.]+) (?:%|s) \(([\d.]+) (?:%|s) to ([\d.]+) (?:%|s)\)")
 
 
@@ -31,7 +31,7 @@ class Value:
 
 
 def results(page: Path = DOCS / "results.md") -> dict[str, dict[str, Value]]:
-    """The numbers of the table, by system, as in ``mu_grpo, mu 16``, and by row."""
+    """Return the numbers of the table by system, such as ``mu_grpo, mu 16``, and by row."""
     rows = [
         [cell.strip() for cell in line.strip().strip("|").split("|")]
         for line in page.read_text(encoding="utf-8").splitlines()
@@ -40,13 +40,13 @@ def results(page: Path = DOCS / "results.md") -> dict[str, dict[str, Value]]:
     systems: dict[str, dict[str, Value]] = {name: {} for name in rows[0][1:]}
     for label, *cells in rows[2:]:
         for values, cell in zip(systems.values(), cells, strict=True):
-            if found := _CELL.fullmatch(cell):
-                values[label] = Value(*map(float, found.groups()))
+            if match := _CELL.fullmatch(cell):
+                values[label] = Value(*map(float, match.groups()))
     return systems
 
 
 def picture(path: Path = PICTURE) -> None:
-    """Draws accuracy over updates, and the seconds of training by phase."""
+    """Draw accuracy over updates, and the seconds of training by phase."""
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "mu-grpo", "font.size": 10, "axes.linewidth": 0.8}):
         figure = Figure(figsize=(8, 3), layout="constrained", facecolor="white")
         accuracy, time = figure.subplots(1, 2, width_ratios=[1, 1.05])

@@ -1,4 +1,4 @@
-"""docs/results.md: the tiny runs of a store compared over their seeds.
+"""The page docs/results.md: a comparison of the tiny runs of a store over their seeds.
 
 python -m tools.docs.results STORE      writes the page (make results)
 """
@@ -12,18 +12,18 @@ from tasks.report.summary import RunSummary
 from tasks.store import Store
 from tools.docs import DOCS
 
-_TOLD_OTHERWISE = ("optimize.preset", "updates_per_rollout", "finished")
-"""Settings that a heading leaves out: the run's name states them, or only the latest run is shown."""
+_NOT_IN_HEADING = ("optimize.preset", "updates_per_rollout", "finished")
+"""Settings that are not in a heading: the name of the run states the first two, and only the latest run is shown."""
 
 
 def results_page(runs: list[ComparedRun]) -> str:
-    """A column for each algorithm and settings, with mean and range over seeds."""
-    told = different_settings(runs)
+    """Return the page, whose table has a column per algorithm and settings, with mean and range over seeds."""
+    different = different_settings(runs)
     groups: dict[tuple[str, str], dict[tuple[int, str], RunSummary]] = {}
-    for place, run in enumerate(runs):
-        values = {name: found[place] for name, found in told.items() if name not in _TOLD_OTHERWISE}
+    for index, run in enumerate(runs):
+        values = {name: column[index] for name, column in different.items() if name not in _NOT_IN_HEADING}
         settings = ", ".join(f"{name} {value}" for name, value in values.items() if value != MISSING)
-        # The latest of those that differ in nothing.
+        # Of runs with the same seed and settings, the latest one replaces the others.
         group = groups.setdefault((run.summary.name, settings), {})
         group[run.summary.seed, run.summary.base_policy] = run.summary
     names = [name for name, _ in groups]

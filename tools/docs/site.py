@@ -1,7 +1,7 @@
-"""Hooks of the site (mkdocs.yml): pages that live outside of docs/, sources that pages link to, and equations.
+"""Hooks of the site (mkdocs.yml): pages outside of docs/, sources that pages link to, and equations.
 
-Links in pages are those of the repository, so that they work in a checkout too. A link to a file outside of docs/ is,
-on the site, one to a page that shows the file. Equations become MathML, which browsers show without any script.
+Pages have links that work in the repository. On the site, a link to a file outside of docs/ becomes a link to a page
+that shows the file. Equations become MathML, which browsers show without scripts.
 """
 
 import html
@@ -21,9 +21,9 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "images/README.md": "images.md",
 }
-"""Pages outside of docs/, and where they are on the site."""
+"""Paths on the site of pages outside of docs/."""
 WIDE = ("algorithms.md", "hyperparameters.md")
-"""Pages with tables that need the room of the table of contents."""
+"""Pages with wide tables, which are shown without the table of contents."""
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _NAME = re.compile(r"(?<!<span></span>)<code>[\w.:/ *-]{12,}(?=</code>)")
@@ -31,7 +31,7 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".jsonl": "json
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that live elsewhere, and a page for every source that a page links to."""
+    """Add the pages outside of docs/, and a page for every source that a page links to."""
     for path, page in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
     pages = [(file.src_uri, file.content_string) for file in files.documentation_pages()]
@@ -47,23 +47,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Points links at the pages of the site."""
+    """Replace links by links to pages of the site."""
     del config, files
     here = page.file.src_uri
     if here in WIDE:
         page.meta["hide"] = ["toc"]
 
-    def moved(match: re.Match[str]) -> str:
+    def site_link(match: re.Match[str]) -> str:
         path = _repository_path(here, match[1])
         if path is None:
             return match[0]
         return posixpath.relpath(_site_path(path), posixpath.dirname(here) or ".") + (match[2] or "")
 
-    return markdown if here.startswith("source/") else _LINK.sub(moved, markdown)
+    return markdown if here.startswith("source/") else _LINK.sub(site_link, markdown)
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns equations into MathML, and lets long names break at points, slashes and underscores."""
+    """Convert equations to MathML, and allow line breaks in long names at points, slashes and underscores."""
     del page, config, files
 
     def mathml(match: re.Match[str]) -> str:
@@ -79,7 +79,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _repository_path(page: str, link: str) -> str | None:
-    """The path in the repository of what a page links to; None where nothing is there."""
+    """Return the path in the repository that a link of a page points to; None if it does not exist."""
     origin = next((path for path, name in OUTSIDE.items() if name == page), f"docs/{page}")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
     return path if (ROOT / path).exists() else None
@@ -92,13 +92,13 @@ def _site_path(path: str) -> str:
 
 
 def _sources(page: str, text: str) -> set[str]:
-    """Files and folders outside of docs/ that a page links to."""
-    found = {_repository_path(page, match[1]) for match in _LINK.finditer(text)}
-    return {path for path in found if path and not path.startswith("docs/") and path not in OUTSIDE}
+    """Return the files and folders outside of docs/ that a page links to."""
+    paths = {_repository_path(page, match[1]) for match in _LINK.finditer(text)}
+    return {path for path in paths if path and not path.startswith("docs/") and path not in OUTSIDE}
 
 
 def _source_page(path: str) -> str:
-    """A page that shows a file, or lists a folder."""
+    """Return a page that shows a file or lists a folder."""
     head = f"---\nsearch: {{exclude: true}}\nhide: [toc]\n---\n\n# `{path}`\n\n"
     here = ROOT / path
     if here.is_dir():

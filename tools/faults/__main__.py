@@ -1,6 +1,6 @@
-"""Every fault, tried on whole runs: `make faults`.
+"""Whole runs with every fault (`make faults`).
 
-Prints a table and, with a path as argument, writes it there as Markdown.
+Prints a table of the results, and writes it as Markdown to the path in the first argument, if there is one.
 """
 
 import signal
@@ -27,7 +27,7 @@ SHARE = 0.2
 
 @dataclass(frozen=True)
 class Result:
-    """A fault, and what became of the runs that had it."""
+    """The results of the runs with one fault."""
 
     fault: str
     times: int
@@ -39,7 +39,7 @@ class Result:
 
 
 def main(page: Path | None) -> int:
-    """Tries every fault; the exit status says whether all digests are equal."""
+    """Run every fault, and return the exit status: 0 if all digests are equal to that of the undisturbed run."""
     with tempfile.TemporaryDirectory() as name, server() as s3:
         folder = Path(name)
         expected = run_undisturbed(folder / "undisturbed", str(folder / "undisturbed/store"), {})
@@ -58,14 +58,14 @@ def main(page: Path | None) -> int:
 
 
 def _kill(fault: str, folder: Path, expected: str, times: int, seed: int, how: signal.Signals, s3: S3 | None) -> Result:
-    """Runs that are killed until they have been killed so often; a run that ends sooner is followed by another."""
+    """Start and kill runs until there were ``times`` kills. If a run ends sooner, the next run starts."""
     started, rest, attempt = time.monotonic(), times, 0
     total, equal = KilledRun(), True
     while rest > 0:
-        place = folder / str(attempt)
-        store = str(place / "store") if s3 is None else f"s3://{s3.bucket()}"
-        environment = {} if s3 is None else s3.environment(place / "cache")
-        result = run_with_kills(place, store, environment, rest, seed + 100 * attempt, (how,))
+        own_folder = folder / str(attempt)
+        store = str(own_folder / "store") if s3 is None else f"s3://{s3.bucket()}"
+        environment = {} if s3 is None else s3.environment(own_folder / "cache")
+        result = run_with_kills(own_folder, store, environment, rest, seed + 100 * attempt, (how,))
         total.moments += result.moments
         total.repeated += result.repeated
         total.worst |= result.worst
@@ -75,7 +75,7 @@ def _kill(fault: str, folder: Path, expected: str, times: int, seed: int, how: s
 
 
 def _flaky(folder: Path, expected: str, s3: S3) -> Result:
-    """A whole run through a proxy that spoils a fifth of all requests."""
+    """Run through a proxy that disturbs a share of all requests."""
     folder.mkdir(parents=True)
     started = time.monotonic()
     with proxy(s3, folder) as between:

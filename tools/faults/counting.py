@@ -1,9 +1,9 @@
-"""``pyflyte`` with a log of the work that is done: a line per unit, written when the unit is complete.
+"""``pyflyte`` with a log of its work: a line per unit, written when the unit is complete.
 
     python -m tools.faults.counting LOG run workflows/mu_grpo.py ...
 
-A line is ``kind name amount``: responses generated in one call for training or to evaluate, answers verified in one
-call, one update, or the start of an upload.
+A line is ``kind name amount``. A unit is one of: the responses of one call of the engine for training (``generate``) or
+evaluation (``evaluate``), the answers of one call of the verifier, an update, or the start of an upload.
 """
 
 import functools
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def log_work(log: Path) -> None:
-    """Make everything in this process that does work write to the log."""
+    """Patch the functions that do the work of this process, so that they write to the log."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(kind: str, name: str, amount: int) -> None:
@@ -29,11 +29,11 @@ def log_work(log: Path) -> None:
     from tasks.verify.pool import Verifier
 
     def generated(engine: Any, requests: Any, sampling: Any, on_done: Any) -> Any:
-        made = generate(engine, requests, sampling, on_done)
+        responses = generate(engine, requests, sampling, on_done)
         seeds = repr([request.seed for request in requests])
         weights = float(next(engine._model.parameters()).detach().double().sum())
         note("evaluate" if evaluating else "generate", digest(seeds, repr(weights)), len(requests))
-        return made
+        return responses
 
     def evaluated(*inputs: Any, **named: Any) -> Any:
         evaluating.append(True)
@@ -44,14 +44,14 @@ def log_work(log: Path) -> None:
 
     def verified(verifier: Any, pairs: Any, *rest: Any) -> Any:
         pairs = list(pairs)
-        made = verify(verifier, pairs, *rest)
+        verdicts = verify(verifier, pairs, *rest)
         note("verify", digest(repr(pairs)), len(pairs))
-        return made
+        return verdicts
 
     def updated(trainer: Any, work: Any, *rest: Any) -> Any:
-        made = update(trainer, work, *rest)
+        result = update(trainer, work, *rest)
         note("update", f"{work.number}-{trainer.updates}", 1)
-        return made
+        return result
 
     def uploading(bucket: Any, folder: Any, files: Any, prefix: str, **named: Any) -> Any:
         note("upload", prefix, len(files))
@@ -61,7 +61,7 @@ def log_work(log: Path) -> None:
     generate, verify, evaluate = TransformersEngine.generate, Verifier.verify, evaluation.evaluate_policy
     update, upload = Trainer._update, Bucket.upload
     replaced: list[tuple[Any, str, Callable[..., Any]]] = [
-        # Its task gives it arguments by its parameters' names.
+        # The task passes arguments by name, so the signature must stay.
         (evaluation, "evaluate_policy", functools.wraps(evaluate)(evaluated)),
         (TransformersEngine, "generate", generated),
         (Verifier, "verify", verified),
@@ -73,7 +73,7 @@ def log_work(log: Path) -> None:
 
 
 def digest(*texts: str) -> str:
-    """A short name for a unit of work."""
+    """Return a short name for a unit of work."""
     return hashlib.sha256("|".join(texts).encode()).hexdigest()[:16]
 
 

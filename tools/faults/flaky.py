@@ -1,7 +1,7 @@
-"""Faults between a client and an S3 server: an addon that mitmdump loads (see ``tools/faults/proxy.py``).
+"""Faults between a client and an S3 server: an addon of mitmdump (see ``tools/faults/proxy.py``).
 
-It runs in .venv-proxy, so that it imports nothing of the project. A PUT on ``/flaky`` replaces the plan; until then
-every request passes. Each request is a line of the log: its number since then, what was done to it, method and path.
+The addon runs in .venv-proxy, so it imports nothing of the project. A PUT on ``/flaky`` replaces the plan. Without a
+plan, every request passes. The log has a line per request: its number since the PUT, its fault, its method and path.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ WITHOUT_BODY = (204, 304)
 
 
 class Flaky:
-    """Does a fault to a share of the requests.
+    """Addon that disturbs a share of the requests.
 
-    The plan: the ``share``, the ``faults`` to draw from, ``after`` how many requests they begin, and ``where``, an
-    expression that is searched in a request's method and path; without a match it passes.
+    The plan has the ``share``, the ``faults`` to draw from, the number of requests that pass first (``after``), and a
+    regular expression (``where``). Requests whose method and path do not match the expression pass.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Flaky:
             return
         if fault in ERRORS:
             flow.response = refusal(fault, flow.request.method)
-        elif fault == "no_condition":  # As some servers, it says that a condition does not hold, and not which.
+        elif fault == "no_condition":  # Some servers do not name the condition that failed.
             flow.response.content = re.sub(rb"<Condition>.*</Condition>", b"", flow.response.content or b"")
         elif fault == "reset_after" or flow.request.method == "HEAD" or flow.response.status_code in WITHOUT_BODY:
             flow.kill()
@@ -75,13 +75,13 @@ class Flaky:
             flow.response.headers.pop("Transfer-Encoding", None)
             flow.response.headers["Content-Length"] = str(len(body) or 1)
             flow.response.headers["Connection"] = "close"
-            flow.response.data.content = body[: len(body) // 2]  # Below the property, which would correct the length.
+            flow.response.data.content = body[: len(body) // 2]  # The property would correct the length.
 
     def _fault(self, flow: http.HTTPFlow) -> str:
         self.seen += 1
         method, path = flow.request.method, flow.request.path
-        meant = self.seen > self.plan["after"] and re.search(self.plan["where"], f"{method} {path}")
-        fault = self.draw.choice(self.plan["faults"]) if meant and self.draw.random() < self.plan["share"] else PASSED
+        match = self.seen > self.plan["after"] and re.search(self.plan["where"], f"{method} {path}")
+        fault = self.draw.choice(self.plan["faults"]) if match and self.draw.random() < self.plan["share"] else PASSED
         line = {"number": self.seen, "fault": fault, "method": method, "path": path}
         with Path(ctx.options.flaky_log).open("a") as log:
             log.write(json.dumps(line) + "\n")
@@ -89,10 +89,10 @@ class Flaky:
 
 
 def refusal(fault: str, method: str) -> http.Response:
-    """The server's answer that names an error."""
+    """Return the server's response for an error."""
     status, code, message = ERRORS[fault]
     text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
-    # The answer to HEAD has no body: its client learns the status and no more.
+    # A response to HEAD has no body, so the client sees only the status.
     return http.Response.make(status, "" if method == "HEAD" else text, {"Content-Type": "application/xml"})
 
 

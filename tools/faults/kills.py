@@ -1,4 +1,4 @@
-"""A run that is killed again and again, and what that cost."""
+"""Runs that are killed repeatedly, and the work that they repeat."""
 
 import os
 import signal
@@ -21,48 +21,48 @@ OVERRIDES = (
     "rollout.responses_per_part=128 evaluate.responses_per_part=100 operation.updates_per_checkpoint=2"
 )
 LIMITS = {"generate": 128, "evaluate": 128, "verify": 512, "update": 2}
-"""Units that one interruption may cost: a part of a shard or of an evaluation (and greedy beside sampled responses), a
-shard, a checkpoint interval."""
+"""Largest number of units that one interruption may cost, by kind: a part of a shard or of an evaluation, with its
+greedy responses; a shard; a checkpoint interval."""
 _SECONDS = 600
 
 
 @dataclass
 class KilledRun:
-    """The end of a run that was killed, and what it did again."""
+    """The result of a run with kills, with its repeated work."""
 
     moments: Counter[str] = field(default_factory=Counter)
-    """Kills, by what the run had done last."""
+    """Number of kills, by the kind of the last complete unit."""
     repeated: Counter[str] = field(default_factory=Counter)
-    """Units that were complete and done again, over all attempts."""
+    """Number of complete units that were repeated, by kind, over all attempts."""
     worst: Counter[str] = field(default_factory=Counter)
-    """The most units of a kind that one attempt did again."""
+    """Largest number of units that one attempt repeated, by kind."""
     digest: str = ""
     """The digest of the final policy."""
 
     @property
     def kills(self) -> int:
-        """The number of kills."""
+        """Number of kills."""
         return self.moments.total()
 
     @property
     def within_limits(self) -> bool:
-        """True if no interruption cost more than it may."""
+        """Whether no attempt repeated more units than ``LIMITS`` allows."""
         return all(self.worst[kind] <= limit for kind, limit in LIMITS.items())
 
 
 @dataclass
 class FinishedRun:
-    """A run that ended well."""
+    """A run that succeeded."""
 
     units: list[str]
-    """Units of work, as ``counting`` writes them."""
+    """Lines of the log of ``counting``."""
     digest: str
     """The digest of the final policy."""
     output: str
 
 
 def run_at_once(folders: Sequence[Path], store: str, environment: Mapping[str, str]) -> list[FinishedRun]:
-    """The same run started from several folders at once, each with a home, and so a Flyte cache, of its own."""
+    """Start the same run from several folders at once. Each folder has its own home, and so its own Flyte cache."""
     logs = [folder / "units.log" for folder in folders]
     pairs = zip(folders, logs, strict=True)
     processes = [_start(folder, store, environment, log) for folder, log in pairs]
@@ -75,7 +75,7 @@ def run_at_once(folders: Sequence[Path], store: str, environment: Mapping[str, s
 
 
 def run_undisturbed(folder: Path, store: str, environment: Mapping[str, str]) -> str:
-    """The digest of the final policy of a run that nothing disturbs."""
+    """Return the digest of the final policy of an undisturbed run."""
     return run_at_once([folder], store, environment)[0].digest
 
 
@@ -125,8 +125,8 @@ def _start(folder: Path, store: str, environment: Mapping[str, str], log: Path) 
     home.mkdir(parents=True, exist_ok=True)
     command = ["-m", "tools.faults.counting", str(log), "run", "workflows/mu_grpo.py", WORKFLOW]
     options = ["--inputs-file", str(CONFIG), "--store", store, "--overrides", OVERRIDES]
-    own = {**os.environ, "HOME": str(home), "HF_HUB_OFFLINE": "1", **environment}
-    return Program([*command, *options], own, together=True)
+    variables = {**os.environ, "HOME": str(home), "HF_HUB_OFFLINE": "1", **environment}
+    return Program([*command, *options], variables, together=True)
 
 
 def _wait_for(log: Path, units: int, process: Program) -> None:

@@ -1,4 +1,4 @@
-"""mitmproxy in front of an S3 server, as a process of its own environment: its pins clash with the project's."""
+"""mitmproxy in front of an S3 server. It runs in its own environment, because its pins clash with the project's."""
 
 import json
 import subprocess
@@ -13,24 +13,24 @@ from tools.system_programs import require
 
 ADDON = Path(__file__).with_name("flaky.py")
 FAULTS = ("slow_down", "internal_error", "reset_before", "reset_after", "delay", "truncated")
-"""Faults of networks and servers that pass. Others of the addon are named alone, as ``expired_token``."""
+"""Transient faults of networks and servers. Other faults of the addon, such as ``expired_token``, are used alone."""
 
 
 class Proxy:
-    """A running proxy; it lets every request pass until it is told otherwise."""
+    """A running proxy. Every request passes until ``fail`` is called."""
 
     def __init__(self, port: int, log: Path) -> None:
         self.endpoint = f"http://127.0.0.1:{port}"
         self._log = log
 
     def fail(self, share: float, faults: Sequence[str] = FAULTS, after: int = 0, where: str = "") -> None:
-        """Give a share of the requests one of these faults from now on.
+        """Disturb a share of the requests from now on.
 
         Args:
-            share: of the requests.
-            faults: each as likely as the others.
-            after: so many requests pass first.
-            where: an expression; requests in whose method and path, as in ``GET /bucket/key``, it is not found pass.
+            share: share of the requests that get a fault.
+            faults: faults with equal probabilities.
+            after: number of requests that pass first.
+            where: regular expression for method and path, as in ``GET /bucket/key``. Requests without a match pass.
         """
         self._log.write_text("")
         plan = json.dumps({"share": share, "faults": list(faults), "after": after, "where": where}).encode()
@@ -41,15 +41,15 @@ class Proxy:
         self.fail(0)
 
     def counts(self) -> Counter[str]:
-        """Requests by fault, or ``passed``, since the last ``fail`` or ``heal``."""
+        """Return the number of requests since the last ``fail`` or ``heal``, by fault or ``passed``."""
         return Counter(json.loads(line)["fault"] for line in self._log.read_text().splitlines())
 
 
 @contextmanager
 def proxy(server: S3, folder: Path, seed: int = 0) -> Iterator[Proxy]:
-    """Starts the proxy in front of a server; its log and its certificates are in the folder."""
+    """Start the proxy in front of a server. Its log and its certificates are in the folder."""
     port, log = free_port(), folder / "requests.jsonl"
-    # With the client's host name kept, a server that checks signatures accepts what passed through the proxy.
+    # The client's host name is kept, so that a server that checks signatures accepts the request.
     options = [f"confdir={folder}", f"flaky_log={log}", f"flaky_seed={seed}", "keep_host_header=true"]
     command = [
         *(require("mitmdump"), "--quiet", "--scripts", str(ADDON), "--mode", f"reverse:{server.endpoint}"),
