@@ -25,7 +25,7 @@ from tasks.process.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"
 """Environment variable of a pod that holds the version of the code that its task was registered from."""
-ERROR_PATH = "MU_GRPO_TOLD"
+ERROR_PATH = "MU_GRPO_ERROR_PATH"
 """Environment variable with the path of the file in which a process of a group writes its error for its parent."""
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
