@@ -417,8 +417,7 @@ class DataSettings(Settings):
     """Selection of the responses of an update, and changes to their rewards, before advantages are computed."""
 
     zero_variance: Literal["keep", "drop"] = "keep"
-    """Groups whose rewards are all equal count in the denominator (keep), or are left out of the update (drop). They
-    never have a gradient."""
+    """Groups whose rewards are equal have no gradient: they count in the denominator (keep), or are left out (drop)."""
     balance_negatives: bool = False
     """Leave out random responses with rewards below the group's mean until at most as many remain as are above it
     (RED-Drop)."""
