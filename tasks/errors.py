@@ -22,7 +22,7 @@ class UserError(click.ClickException):
     """Base class of errors whose message is for the user."""
 
     recoverable: ClassVar[bool] = False
-    """Whether a retry may succeed without a fix."""
+    """True if a retry may succeed without a fix."""
 
 
 class SettingsError(UserError):

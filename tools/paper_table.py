@@ -27,7 +27,7 @@ class Entry:
     runs: Mapping[str, Sequence[str]]
     """Names by axis. A missing axis means all names of this axis."""
     given: bool
-    """Whether the entry has a value, which the files of its runs state."""
+    """True if the entry has a value, which the files of its runs state."""
     value: Any = None
 
 

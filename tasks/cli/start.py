@@ -99,7 +99,7 @@ def follow(execution: Execution) -> Seen:
 
 
 class Progress:
-    """What was printed about an execution, so that every change is printed once."""
+    """Formats the changes of an execution as lines, and gives each change only once."""
 
     def __init__(self) -> None:
         self._phases: dict[str, str] = {}

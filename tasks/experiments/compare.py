@@ -122,7 +122,7 @@ def check_problems(runs: Sequence[SystemRun]) -> None:
 
 
 Accuracies = Mapping[str, Mapping[str, Values]]
-"""By run and benchmark, the accuracy of every problem after the last update, [P]."""
+"""Accuracies of all problems after the last update, [P], by run and benchmark."""
 
 
 def _by_problem(store: Store, run: SystemRun) -> dict[str, Values]:

@@ -93,7 +93,7 @@ class PolicyInputs(SeededInputs):
     source: str
     """Fingerprint of ``settings.path``, so that a changed folder is imported again."""
     chat: bool
-    """Whether some prompts go through the chat template of the policy's tokenizer."""
+    """True if some prompts go through the chat template of the policy's tokenizer."""
 
 
 class BenchmarkInputs(StepInputs):

@@ -156,7 +156,7 @@ class History:
 
     @property
     def vetoes(self) -> bool:
-        """Whether the objective has a veto."""
+        """True if the objective has a veto."""
         return bool(self.objective.get("veto", {}).get("scope") != "off")
 
     def column(self, name: str) -> Column:

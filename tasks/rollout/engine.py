@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are sampled; ``temperature`` 0 takes the most probable one."""
+    """Parameters of sampling. With ``temperature`` 0, every token is the most probable one."""
 
     max_new_tokens: int
     temperature: float = 1.0

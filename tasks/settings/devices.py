@@ -24,8 +24,8 @@ class EngineSettings(Kinds):
     """The engine starts a waiting response when another one is complete; otherwise a batch lasts as long as its longest
     response."""
     own_weights: ClassVar[bool] = True
-    """In a task that generates and trains, the engine keeps its own weights in a reserved share of a GPU's memory;
-    otherwise it uses the trainer's tensors."""
+    """The engine keeps its own weights, also in a task that generates and trains, where they take a reserved share of a
+    GPU's memory. When false, it uses the trainer's tensors there."""
     several_devices: ClassVar[bool] = True
     """The engine allows ``tensor_parallel`` above 1."""
     kind: str = "transformers"

@@ -37,7 +37,7 @@ class Advantages:
     """An advantage for each response, and counts of groups and responses without a signal."""
 
     advantage_R: Tensor
-    """In the dtype of the rewards; 0 for responses that take no part or have nothing to be compared with."""
+    """Advantages, in the dtype of the rewards; 0 for responses that take no part or cannot be compared with another."""
     groups: int
     zero_variance_groups: int
     """Groups without two different rewards."""

@@ -79,7 +79,7 @@ def test_what_it_refuses_is_told_in_its_own_words(
 
 
 def counted(plane: ControlPlane, gpus: str) -> bool:
-    """Whether the controllers have taken up the quota."""
+    """Return True if the controllers have taken up the quota."""
     quota = Api(plane).get("ResourceQuota", "mu-grpo", NAMESPACE)
     return bool(quota) and quota["status"].get("hard", {}).get("requests.nvidia.com/gpu") == gpus
 

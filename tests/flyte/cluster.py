@@ -224,7 +224,7 @@ class Cluster:
         return {one["Key"]: one["LastModified"] for page in pages for one in page.get("Contents", [])}
 
     def exists(self, uri: str) -> bool:
-        """Whether an object is there."""
+        """Return True if an object is there."""
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         return bool(self.s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount"))
 
@@ -256,7 +256,7 @@ def commands_of(what: str) -> tuple[str, str]:
 
 
 def can_stop(what: str) -> bool:
-    """Whether the environment has these commands."""
+    """Return True if the environment has these commands."""
     return all(map(os.environ.get, commands_of(what)))
 
 

@@ -59,7 +59,7 @@ class Podman:
 
 
 def torch_for_cpus_is_reached() -> bool:
-    """Whether torch's build for CPUs is found: where ``PIP_FIND_LINKS`` says, and without it on torch's own index."""
+    """Return True if torch's build for CPUs is found at ``PIP_FIND_LINKS``, by default torch's own index."""
     links = os.environ.get("PIP_FIND_LINKS", "https://download.pytorch.org/whl/cpu/torch/")
     if "://" not in links:
         return any(Path(links).glob("torch-*+cpu-*.whl"))

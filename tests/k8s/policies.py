@@ -47,7 +47,7 @@ def wrong(keys: Iterable[str], folder: Path = FOLDER) -> list[str]:
 
 
 def allows(policy: Path, action: str, key: str) -> bool:
-    """Whether a policy allows an action on an object: a statement that denies goes over those that allow."""
+    """Return True if a policy allows an action on an object: a statement that denies goes over those that allow."""
     effects = {
         statement["Effect"]
         for statement in json.loads(policy.read_text())["Statement"]

@@ -229,7 +229,7 @@ def test_no_two_presets_have_the_same_numbers() -> None:
 
 
 def _is_also(case: Case, settings: ObjectiveSettings) -> bool:
-    """Whether an update worked for one preset comes out the same under another's settings."""
+    """Return True if an update that is worked for one preset has the same result with the settings of another."""
     if settings.needs_proximal and case.proximal is None:
         return False
     coefficients, gradient = result_of(case, settings)

@@ -35,7 +35,7 @@ def clips(rows: list[dict[str, Any]]) -> list[bool]:
 
 
 def moved(row: dict[str, Any]) -> bool:
-    """Whether plain GRPO would clip: ratios to the behavior policy are far from 1."""
+    """Return True if plain GRPO would clip: ratios to the behavior policy are far from 1."""
     return row["ratio_max_positive"] > 1.3 and row["ratio_p01_negative"] < 0.7
 
 

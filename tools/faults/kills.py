@@ -46,7 +46,7 @@ class KilledRun:
 
     @property
     def within_limits(self) -> bool:
-        """Whether no attempt repeated more units than ``LIMITS`` allows."""
+        """True if no attempt repeated more units than ``LIMITS`` allows."""
         return all(self.worst[kind] <= limit for kind, limit in LIMITS.items())
 
 

@@ -47,7 +47,7 @@ class Backend(Protocol):
     model: PreTrainedModel
     """The model that computes. Where its weights are partitioned, ``weights`` returns them whole."""
     packed: bool
-    """Whether responses are packed; else each takes as much room as the longest of its micro-batch."""
+    """True if responses are packed; otherwise each is padded to the longest of its micro-batch."""
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Return logp_T, differentiable, and entropy_T of a micro-batch's response tokens, in fp32."""
