@@ -464,7 +464,7 @@ class ObjectiveSettings(Settings):
                 "ratio; allowed: level token"
             )
         if self.ratio.level.startswith("sequence") and self.gate.interval is None:
-            raise ValueError(f"ratio.level {self.ratio.level} with gate.bounds of every update; allowed: level token")
+            raise ValueError(f"ratio.level {self.ratio.level} with gate.bounds other than static; allowed: level token")
         if isinstance(self.ratio, ProximalRatio) and isinstance(self.gate, CentredGate):
             raise ValueError("gate.kind centred with ratio.reference proximal: the ratio is centred already")
         if isinstance(self.weight, PreserveWeight) and not isinstance(self.gate, NoGate):
