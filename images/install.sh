@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the images' builders do, in their working directory.
+# Steps of the image builds, executed in the working directory of a builder:
 #   install.sh packages     build.lock and requirements.lock into /opt/venv, which ends without installers
 #   install.sh project      this project into /opt/mu-grpo, which /opt/venv looks into
 set -eu
@@ -7,7 +7,7 @@ python=/opt/venv/bin/python
 
 python3 -m venv /opt/venv
 $python -m pip install --quiet --disable-pip-version-check --require-hashes -r build.lock
-# Packages without a wheel are built by what is installed already: nothing comes in that has no hash.
+# Packages without a wheel are built with the packages that are installed, so that nothing without a hash is installed.
 install="/opt/venv/bin/uv pip install --quiet --python $python --system-certs --no-build-isolation --link-mode copy"
 case $1 in
 packages)
