@@ -1,11 +1,11 @@
-"""What many tests share: an empty store, and a policy that is small enough to be made in a second."""
+"""Fixtures that many tests share: an empty store, and a policy that is made in a second."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of tests side by side, and of the processes they start
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # Also in the processes that tests start.
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from tools.runs import CONFIG
 from tools.s3 import S3, server, versitygw
 from tools.system_programs import find
 
-settings.register_profile("busy", deadline=None)  # for a machine that does much else
+settings.register_profile("busy", deadline=None)  # For a busy machine.
 settings.load_profile("busy")
 SMALL = TinyPolicySettings(
     hidden_size=32,
@@ -37,7 +37,7 @@ LONGEST = (
     *("test_backends", "test_measured", "test_answer_forms", "test_alternating_processes", "test_grpo", "test_killed"),
     *("test_stored_runs", "test_retry", "test_decks"),
 )
-"""Files that take the longest, in this order: with files side by side, these must not be the last to begin."""
+"""Files that take the longest, in this order. They begin first, so that no process waits for one of them at the end."""
 WHOLE = {
     *("cli", "cluster", "code", "docs", "faults", "flyte", "gpu", "images", "k8s"),
     *("platform", "preflight", "tracking", "workflows"),
@@ -51,16 +51,16 @@ TOGETHER = ("tests/experiments", "tests/report")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that are no unit tests, and order them."""
+    """Mark the tests that are not unit tests, and order all tests."""
     for item in items:
         if WHOLE & {item.path.parent.name, item.path.stem} or "s3" in getattr(item, "fixturenames", ()):
             item.add_marker("whole")
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, without which tests follow each other
+@pytest.hookimpl(optionalhook=True)  # The hook is part of pytest-xdist, which may be absent.
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A file to a process, and a folder where files share what takes long to make."""
+    """Give each file to one process, or each folder whose files share results that take long to make."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
@@ -80,7 +80,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    """An S3 server: the fastest one that is here."""
+    """An S3 server, the fastest one that is installed."""
     served = tmp_path_factory.mktemp("s3") / "served"
     with versitygw(served) if find("versitygw") else server() as running:
         yield running
@@ -88,7 +88,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 @pytest.fixture
 def bucket(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of an empty bucket, which this process can reach."""
+    """The address of an empty bucket, with the environment of this process set to reach it."""
     for name, value in s3.environment(tmp_path / "cache").items():
         monkeypatch.setenv(name, value)
     return f"s3://{s3.bucket()}"
@@ -96,14 +96,14 @@ def bucket(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef]:
-    """A store with a tiny policy in it. Tests read it and may add to the store, never change what is there."""
+    """A store with a tiny policy. Tests read it and may add artifacts, but must not change existing ones."""
     store = Store.open(tmp_path_factory.mktemp("small") / "store")
     return store, prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 0)
 
 
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Learner:
-    """A store of a file's own, with a policy that is right now and then."""
+    """A store for one test file, with a policy whose answers are sometimes correct."""
     settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=10")
 
     def make(folder: Path) -> None:
@@ -117,7 +117,7 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Learner:
 
 @pytest.fixture
 def threads() -> Iterator[None]:
-    """One thread, for tests that compare floats bit by bit across differently shaped work."""
+    """One thread, for tests that compare the bits of floats between batches of different shapes."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""A random Llama of two layers with a tokenizer of bytes: a model folder that any text goes through."""
+"""A random Llama of two layers with a byte tokenizer, as a folder; it accepts any text."""
 
 from pathlib import Path
 

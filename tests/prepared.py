@@ -1,4 +1,4 @@
-"""What several tests start from: other interpreters, folders that are made once, a small stage as a run prepares it."""
+"""Helpers of tests: other interpreters, folders that are made once per session, and the inputs of a small stage."""
 
 import os
 import shutil
@@ -39,13 +39,13 @@ Learner = tuple[Store, ArtifactRef]
 
 
 def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code in an interpreter of its own, in the project's folder."""
+    """Run code in another interpreter, in the project's folder."""
     command, own = [sys.executable, "-c", code, *arguments], {**os.environ, **environment}
     return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=120)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> tuple[Path, Path]:
-    """A folder that one of the processes of a test session makes, and a copy of it that the caller may change."""
+    """Return a folder that one process of a test session makes, and a copy that the caller may change."""
     session = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         session = session.parent
@@ -63,30 +63,30 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 def prepare_measured(
     store: Store, prompts: PromptsSettings, mirror: str | None = None, **evaluate: object
 ) -> ArtifactRef:
-    """The benchmark of a run that is evaluated on one."""
+    """Prepare the only benchmark of a run."""
     asked = EvaluateSettings.parse({"max_new_tokens": 1, **evaluate})
     (measure,) = measures(asked, prompts, VERIFY, None)
     return prepare_benchmark(store, measure.benchmark, measure.verify, "", OperationSettings(mirror=mirror))
 
 
 def prepare_held_out(store: Store, prompts: PromptsSettings, problems: int) -> ArtifactRef:
-    """The benchmark ``held_out`` with so many problems."""
+    """Prepare the benchmark ``held_out`` with a number of problems."""
     return prepare_measured(store, prompts, problems=problems)
 
 
 def prepare_training(store: Store, prompts: PromptsSettings, *benchmarks: ArtifactRef) -> ArtifactRef:
-    """The training set of some prompts, without the problems of benchmarks."""
+    """Prepare a training set without the problems of benchmarks."""
     return training.prepare_training_set(store, prompts.training_set, VERIFY, "", benchmarks)
 
 
 def prepare_stage(store: Store, prompts: PromptsSettings, stage: int, seed: int) -> list[ArtifactRef]:
-    """The shards of a stage; of a run without benchmarks."""
+    """Prepare the shards of a stage, of a run without benchmarks."""
     return training.prepare_stage(store, prompts, prepare_training(store, prompts), stage, seed)
 
 
 def prepare_verdicts(
     store: Store, policy: ArtifactRef, prompts: PromptsSettings = PROMPTS, rollout: RolloutSettings = ROLLOUT
 ) -> tuple[list[ArtifactRef], ArtifactRef]:
-    """The rollouts of a first stage, and their verdicts."""
+    """Make the rollouts of a first stage and their verdicts."""
     rollouts = [generate_shard(store, rollout, policy, shard, 0, 0) for shard in prepare_stage(store, prompts, 0, 0)]
     return rollouts, verify_rollouts(store, VERIFY, rollouts, 0, 0)

@@ -1,4 +1,4 @@
-"""The rules of the house: who may import what, what docs/design.md says of the folders, and cache versions."""
+"""Rules of the project: allowed imports, the map of folders in docs/design.md, and cache versions."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tools.cache_versions import NOTE, ROOT, current
 
 
 def rooms_that_import(*names: str) -> set[Path]:
-    """Folders with a module that imports any of some packages."""
+    """Return the folders with a module that imports one of the packages."""
     line = re.compile(rf"^ *(?:from|import) (?:{'|'.join(names)})\b", re.MULTILINE)
     modules = [*ROOT.glob("tasks/**/*.py"), *ROOT.glob("workflows/**/*.py")]
     return {path.parent for path in modules if line.search(path.read_text())}
@@ -70,6 +70,6 @@ def test_a_changed_task_has_a_new_cache_version(task: str) -> None:
 
 
 def test_programs_that_are_run_by_hand_can_be_imported() -> None:
-    """Benchmarks, and what renews pages: nothing else would tell of a name that moved."""
+    """Benchmarks and generators of pages can be imported; no other test would notice a renamed function."""
     for path in {*ROOT.glob("tools/benchmarks/**/*.py"), ROOT / "tools/faults/__main__.py"}:
         import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))

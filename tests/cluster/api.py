@@ -1,4 +1,4 @@
-"""Objects on a real API server: made, changed, removed and read by plain requests."""
+"""Client that creates, changes, deletes and reads objects on a real API server."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ _GROUPS = {
 }
 """API groups and versions of kinds that are not in the core."""
 _WITH_STATUS = ("Node", "Pod")
-"""What their kubelet would tell is given with the object."""
+"""Kinds whose status comes with the object, because no kubelet runs."""
 _CONFLICT = 409
 _OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp")
 
@@ -40,24 +40,24 @@ class Api:
         return list(_content(self._session.get(self._path(kind, namespace)))["items"])
 
     def create(self, one: Object) -> requests.Response:
-        """The answer, which may be a refusal."""
+        """Create an object, and return the answer, which may be a refusal."""
         content = {"apiVersion": _GROUPS.get(one["kind"], "v1"), **_bare(one)}
         return self._session.post(self._path(one["kind"], _namespace(one)), json=content)
 
     def put(self, one: Object) -> None:
-        """Makes an object as it is given, or makes it so; a pod is made anew."""
+        """Create an object, or replace it if it exists; a pod is deleted and created again."""
         kind, name, namespace = one["kind"], one["metadata"]["name"], _namespace(one)
         if kind == "Pod" and self.get(kind, name, namespace):
             self.delete(one)
         if self.get(kind, name, namespace) is None:
             _content(self.create(one))
-        if kind != "Pod":  # A node gets a taint when it is made, for want of a kubelet.
+        if kind != "Pod":  # The server adds a taint to a new node without a kubelet.
             self._replace(kind, name, namespace, "", _bare(one))
         if kind in _WITH_STATUS and "status" in one:
             self._replace(kind, name, namespace, "/status", {"status": one["status"]})
 
     def _replace(self, kind: str, name: str, namespace: str, part: str, wanted: Object) -> None:
-        """Puts fields into an object, over what controllers may be writing there too."""
+        """Replace fields of an object, and try again if a controller changed it meanwhile."""
         path = self._path(kind, namespace, name)
 
         def taken() -> bool:
@@ -72,7 +72,7 @@ class Api:
         until(taken)
 
     def delete(self, one: Object) -> None:
-        """Removes an object at once, and waits until it is gone."""
+        """Delete an object without a grace period, and wait until it is gone."""
         path = self._path(one["kind"], _namespace(one), one["metadata"]["name"])
         answer = self._session.delete(path, params={"gracePeriodSeconds": "0"})
         assert answer.ok or answer.status_code == 404, answer.text
@@ -80,7 +80,7 @@ class Api:
 
     @contextmanager
     def changed(self, before: Sequence[Object], after: Sequence[Object]) -> Iterator[None]:
-        """What differs between two states of a cluster is so inside the block, and as before after it."""
+        """Put a cluster into another state during a block, and back into the state before."""
         self._turn(before, after)
         try:
             yield
@@ -103,7 +103,7 @@ class Api:
 
 
 def until(true: Callable[[], T], seconds: float = 30) -> T:
-    """Wait until a function returns what is true, and return that."""
+    """Wait until a function returns a true value, and return this value."""
     deadline = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < deadline, f"not so after {seconds} s"
@@ -120,7 +120,7 @@ def _key(one: Object) -> tuple[str, str, str]:
 
 
 def _bare(one: Object) -> Object:
-    """Without what the server gives an object."""
+    """Return an object without the fields that the server adds."""
     own = {name: value for name, value in one["metadata"].items() if name not in _OF_THE_SERVER}
     return {name: value for name, value in one.items() if name != "status"} | {"metadata": own}
 

@@ -1,4 +1,4 @@
-"""A real control plane for the tests of a module, with what an overlay puts there."""
+"""Fixtures with a real control plane for the tests of a module, and with the objects of an overlay."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ __all__ = ["ask"]
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An empty cluster whose nodes tests make up, where the machine has its programs."""
+    """An empty cluster, whose nodes are objects that tests create; skips if the machine lacks the programs."""
     found = programs()
     if found is None:
         pytest.skip(f"no real API server here: {PROGRAMS} names no folder with etcd and kube-apiserver")
@@ -26,7 +26,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def pool(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
-    """What the cluster holds after a user's own overlay was applied, with the nodes of a GPU pool and others' pods."""
+    """Objects of the cluster after a user's overlay was applied, with nodes of a GPU pool and pods of others."""
     folder = tmp_path_factory.mktemp("overlay")
     write_overlay(folder)
     plane.kubectl("apply", "-k", str(folder))

@@ -33,11 +33,11 @@ USERS = {
 }
 """User and group, by the name of the kubeconfig."""
 _CONTROLLED = "namespace,serviceaccount,serviceaccount-token,resourcequota"
-"""Without those of nodes, which would take the tests' own for lost."""
+"""Controllers, without those of nodes, which would regard the nodes of these tests as lost."""
 
 
 def programs() -> Path | None:
-    """The folder that has an API server and etcd; None when there is none."""
+    """Return the folder that has an API server and etcd, or None if there is none."""
     named = os.environ.get(PROGRAMS)
     folder = Path(named) if named else _BUILT
     return folder if all((folder / name).exists() for name in ("etcd", _SERVER)) else None
@@ -56,9 +56,9 @@ class ControlPlane:
         self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         self.controls = (programs / _CONTROLLERS).exists()
-        """True where its controllers run, which count what a quota has left."""
+        """True if controllers run, which count the use of a quota."""
         self.schedules = (programs / _SCHEDULER).exists()
-        """True where pods are placed."""
+        """True if a scheduler runs."""
 
     def __enter__(self) -> Self:
         with ExitStack() as ending:
@@ -71,11 +71,11 @@ class ControlPlane:
 
     @property
     def certificate(self) -> Path:
-        """The certificate that the server's own is signed with."""
+        """The certificate of the authority that signed the server's certificate."""
         return self.folder / "apiserver.crt"
 
     def kubeconfig(self, user: str) -> Path:
-        """A file that points here, as one of ``USERS``."""
+        """Return a kubeconfig for this server, for one of ``USERS``."""
         cluster = {"server": self.url, "certificate-authority": str(self.certificate)}
         return write_kubeconfig(self.folder / f"{user}.kubeconfig", cluster, user, _token(user))
 
@@ -92,7 +92,7 @@ class ControlPlane:
         return int(major), int(minor)
 
     def session(self, user: str = "admin") -> requests.Session:
-        """Requests as a user."""
+        """Return a session that sends requests as a user."""
         session = requests.Session()
         session.trust_env = False
         session.verify = str(self.certificate)
@@ -100,7 +100,7 @@ class ControlPlane:
         return session
 
     def kubectl(self, *arguments: str, user: str = "admin") -> str:
-        """Return what kubectl prints; its error is the test's."""
+        """Return the output of kubectl; its error fails the test."""
         command = [str(Path(sys.executable).parent / "kubectl"), "--kubeconfig", str(self.kubeconfig(user))]
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -118,7 +118,7 @@ class ControlPlane:
             *(f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peers}"),
             *(f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}"),
         )
-        # Without the controller that makes tokens for accounts, no pod would be let in.
+        # Without the controller that creates tokens for accounts, no pod would be admitted.
         waived = [] if self.controls else ["--disable-admission-plugins=ServiceAccount"]
         self._run(
             ending,
@@ -149,7 +149,7 @@ class ControlPlane:
             )
 
     def _run(self, ending: ExitStack, program: str, *flags: str) -> None:
-        # Older ones also listen without TLS, on a port of everybody's.
+        # Older versions also listen without TLS, on a fixed port.
         help_of = [self._programs / program, "--help"]
         known = subprocess.run(help_of, capture_output=True, text=True, check=False).stdout
         closed = ["--port=0"] if "\n      --port int" in known else []
@@ -168,7 +168,7 @@ class ControlPlane:
                     if session.get(f"{self.url}/readyz", timeout=5).ok:
                         return
             except (OSError, requests.RequestException):
-                pass  # It is not there yet.
+                pass  # The server does not listen yet.
             if time.monotonic() > deadline:
                 raise TimeoutError((self.folder / f"{_SERVER}.log").read_text()[-4000:])
             time.sleep(0.1)

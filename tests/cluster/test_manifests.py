@@ -1,4 +1,4 @@
-"""What a real API server makes of k8s/: all is taken as it is, and accounts may do what they need and no more."""
+"""A real API server accepts k8s/ without changes, and its accounts have only the permissions that they need."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from tests.preflight.api_server import Objects
 from tests.preflight.clusters import NAMESPACE, rendered
 
 POD_SECURITY = (1, 25)
-"""The first version that enforces its labels."""
+"""The first version of Kubernetes that enforces Pod Security labels."""
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:mu-grpo"
 SERVERS_OWN = {"stringData"}
-"""Fields that the server turns into others."""
+"""Fields that the server converts into others."""
 
 
 def within(sent: Any, stored: Any, place: str = "") -> list[str]:
-    """Where a stored object lacks something of what was sent, or has something else."""
+    """Return the fields of a sent object that the stored object lacks or has with another value."""
     if isinstance(sent, dict):
         return [
             wrong
@@ -35,7 +35,7 @@ def within(sent: Any, stored: Any, place: str = "") -> list[str]:
 
 @pytest.mark.parametrize("overlay", ["development", "gpu-pool"])
 def test_an_overlay_is_taken_as_it_is(overlay: str, plane: ControlPlane) -> None:
-    """Applied by the command of docs/cluster.md to a cluster that has nothing but Kubernetes' own."""
+    """The command of docs/cluster.md applies an overlay to a cluster that has only Kubernetes' own objects."""
     plane.kubectl("apply", "-k", f"k8s/overlays/{overlay}")
     api, sent = Api(plane), rendered(f"k8s/overlays/{overlay}")
     assert len(sent) > 15
@@ -43,12 +43,12 @@ def test_an_overlay_is_taken_as_it_is(overlay: str, plane: ControlPlane) -> None
         stored = api.get(one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", ""))
         assert within(one, stored) == [], one["metadata"]["name"]
     again = plane.kubectl("apply", "-k", f"k8s/overlays/{overlay}").splitlines()
-    # A secret that is given as text always looks changed to kubectl.
+    # kubectl always reports a secret that is given as text as changed.
     assert [line for line in again if not line.endswith(" unchanged") and not line.startswith("secret/")] == []
 
 
 def test_flyte_leaves_the_labels_of_pod_security(plane: ControlPlane, tmp_path: Path) -> None:
-    """Flyte patches a namespace as kubectl does: what was applied before and its template lacks is taken away."""
+    """Flyte patches a namespace as kubectl does, which removes applied fields that Flyte's template lacks."""
     base, template = "k8s/base/namespace.yaml", tmp_path / "namespace.yaml"
     plane.kubectl("apply", "-f", base)
 
@@ -65,13 +65,13 @@ def test_flyte_leaves_the_labels_of_pod_security(plane: ControlPlane, tmp_path: 
 
     templates = flyte_values("values.yaml")["clusterResourceTemplates"]["inline"]
     assert after(templates["namespace.yaml"], templates["pod-security.yaml"]) == "restricted"
-    # That of Flyte's own charts.
+    # The template of Flyte's own charts.
     assert after('{apiVersion: v1, kind: Namespace, metadata: {name: "{{ namespace }}"}}') is None
     plane.kubectl("apply", "-f", base)
 
 
 def may(plane: ControlPlane, account: str, verb: str, resource: str) -> bool:
-    """Return whether the server's own authorizer lets an account of a pod do something."""
+    """Return whether the server's authorizer allows an action to the account of a pod."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -105,7 +105,7 @@ def test_accounts_of_pods_may_do_nothing(name: str, plane: ControlPlane, pool: l
 
 
 def plain(pool: list[Object], template: str, name: str, **resources: str) -> Object:
-    """A pod of a template, with sizes where they are given."""
+    """Return a pod of a template, with sizes if they are given."""
     found = Objects(pool).find("PodTemplate", template)["template"]
     (container,) = found["spec"]["containers"]
     if resources:
@@ -137,7 +137,7 @@ def test_what_names_no_sizes_is_given_those_of_the_limit_range(plane: ControlPla
 
 
 def test_the_quota_stops_what_exceeds_it(plane: ControlPlane, pool: list[Object]) -> None:
-    """Twenty GPUs: five trainings of four, and no sixth."""
+    """The quota of 20 GPUs admits five trainings with 4 GPUs each, and no sixth."""
     if not plane.controls:
         pytest.skip("no controllers here to count what a quota has left")
     api = Api(plane)

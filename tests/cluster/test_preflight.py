@@ -1,4 +1,4 @@
-"""What stops a run on a real cluster is found there, in the words in which it is found on the one that is made up."""
+"""A preflight on a real API server finds what stops a run, with the same messages as on the simulated one."""
 
 from pathlib import Path
 
@@ -22,16 +22,16 @@ from tests.preflight.spoiled import (
 
 SUPPORTED = (1, 28)
 AS_OBJECTS = {name: case for name, case in WRONG.items() if case.spoil is not being_deleted}
-"""Without what the server alone writes."""
+"""Wrong clusters, without the one whose field only the server can write."""
 
 
 def asked(plane: ControlPlane, ask: Ask, **target: object) -> Findings:
-    """What a preflight finds that may do no more than the component's roles grant."""
+    """Run a preflight as a user who has the component's roles and no others."""
     return ask(plane, kubeconfig=plane.kubeconfig("researcher"), **target)
 
 
 def wrong(plane: ControlPlane, found: Findings) -> dict[str, str]:
-    """Without the version, which is judged where it is asked for."""
+    """Return the rows that are not ok, and check the row of the server's version."""
     rows = rows_not_ok(found)
     assert (rows.pop("API server", "ok") == "failed") == (plane.version < SUPPORTED)
     return rows
@@ -51,7 +51,7 @@ def test_a_right_cluster(plane: ControlPlane, pool: list[Object], ask: Ask) -> N
 
 
 def assert_found_and_fixed(case: Wrong, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
-    """A spoiled cluster is found to be wrong, and to be right once it is as before."""
+    """Check that a preflight finds the fault of a cluster, and that it finds none after the repair."""
     by_quota, spoiled = case.spoil is small_quota, Objects(pool)
     case.spoil(spoiled)
     with Api(plane).changed(pool, spoiled.objects):
@@ -79,13 +79,13 @@ def test_what_it_refuses_is_told_in_its_own_words(
 
 
 def counted(plane: ControlPlane, gpus: str) -> bool:
-    """Return True if the controllers have taken up the quota."""
+    """Return True if the controllers have counted the quota."""
     quota = Api(plane).get("ResourceQuota", "mu-grpo", NAMESPACE)
     return bool(quota) and quota["status"].get("hard", {}).get("requests.nvidia.com/gpu") == gpus
 
 
 def test_a_namespace_that_is_being_deleted(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
-    """It waits for its finalizer, which the controllers take off once it is empty: here none of them does."""
+    """The namespace waits for its finalizer, which no controller removes in this cluster."""
     api, name = Api(plane), {"kind": "Namespace", "metadata": {"name": "leaving-development"}}
     api.put({**name, "spec": {"finalizers": ["kubernetes"]}})
     plane.kubectl("delete", "namespace", "leaving-development", "--wait=false")
@@ -115,13 +115,13 @@ def test_a_refused_login_is_explained(plane: ControlPlane, pool: list[Object], a
 
 
 def test_a_dry_run_changes_nothing(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
-    """No pod is made, and the quota counts none."""
+    """The server creates no pod, and the quota counts none."""
     api = Api(plane)
 
     def state() -> tuple[list[str], Object]:
         quota = api.get("ResourceQuota", "mu-grpo", NAMESPACE)
         assert quota is not None
-        used = quota["status"]["used"] if plane.controls else None  # Nothing but controllers counts it.
+        used = quota["status"]["used"] if plane.controls else None  # Only controllers count it.
         return [one["metadata"]["name"] for one in api.all("Pod")], used
 
     before = state()

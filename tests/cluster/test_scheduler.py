@@ -1,6 +1,6 @@
-"""Where a real scheduler puts the pods of the roles is where the project says that they go.
+"""A real scheduler places the pods of each role on the nodes for this role.
 
-That registered tasks ask for their role's pod is a test of tests/platform/test_serialised.py.
+tests/platform/test_serialised.py tests that registered tasks request the pod of their role.
 """
 
 from collections.abc import Iterator
@@ -19,25 +19,25 @@ from tools import ROOT
 
 DEPLOYMENT = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
 ROOM: dict[Role, int] = {"cpu": 16, "rollout": 14, "train": 2}
-"""Room as ``mu-grpo preflight`` tells it of the same cluster (tests/preflight/test_command.py)."""
+"""Number of pods that fit according to ``mu-grpo preflight`` (tests/preflight/test_command.py)."""
 NOWHERE = {
     name: case
     for name, case in WRONG.items()
-    # Taints for a node's state are what the scheduler looks at; a controller sets them, which does not run here.
+    # The scheduler reads the taints for a node's state, which a controller sets. This controller does not run here.
     if case.row.startswith("nodes for ") and case.spoil is not not_ready
 }
 
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Api:
-    """Of a cluster that places pods."""
+    """Client of a cluster with a scheduler."""
     if not plane.schedules:
         pytest.skip("no real scheduler here: beside kube-apiserver there is no kube-scheduler")
     return Api(plane)
 
 
 def pod_of(api: Api, role: Role, number: int = 0, deployment: DeploymentSettings = DEPLOYMENT) -> Object:
-    """A pod of a role, from the template that the cluster holds."""
+    """Return a pod of a role, from the template in the cluster."""
     template = api.get("PodTemplate", deployment.pod(role).template, NAMESPACE)
     assert template is not None
     pod = role_pod(role, deployment, template)
@@ -46,7 +46,7 @@ def pod_of(api: Api, role: Role, number: int = 0, deployment: DeploymentSettings
 
 
 def await_scheduler(api: Api, pod: Object) -> str:
-    """The node of a pod once the scheduler has looked at it; empty when it found none."""
+    """Wait for the scheduler's decision, and return the node of a pod; empty if there is none for it."""
 
     def looked_at() -> Object | None:
         found = api.get("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
@@ -58,7 +58,7 @@ def await_scheduler(api: Api, pod: Object) -> str:
 
 
 def scheduled_node(api: Api, pod: Object) -> str:
-    """The node that a pod is given, from which it is taken again."""
+    """Create a pod, return the node that it is assigned, and delete the pod."""
     answer = api.create(pod)
     assert answer.ok, answer.text
     try:
@@ -88,7 +88,7 @@ def test_what_a_preflight_says_can_run_nowhere_is_not_placed(case: Wrong, api: A
 
 @pytest.fixture
 def wide_quota(api: Api, pool: list[Object]) -> Iterator[None]:
-    """Room is asked of the nodes alone."""
+    """Raise the quota, so that only the nodes limit the pods."""
     wide = Objects(pool)
     wide.find("ResourceQuota", "mu-grpo")["spec"]["hard"] = {"pods": "1k"}
     with api.changed(pool, wide.objects):

@@ -1,4 +1,4 @@
-"""The paper's setting, whose plan is worked out by hand, and the prices that come with the project."""
+"""The paper's setting, whose plan is computed by hand, and the prices of the project."""
 
 from tasks.settings import RunSettings
 from tasks.settings.cost import CostSettings

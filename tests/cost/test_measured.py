@@ -1,6 +1,6 @@
-"""Real runs: the rates that a plan reads from them, and the counts that it foretells.
+"""Plans from real runs: the rates that are read from a run, and the predicted counts.
 
-Seconds are planted into the notes of the runs, and must be found there.
+Tests write known seconds into the manifests of the runs, and the plan must find these rates.
 """
 
 from dataclasses import dataclass, replace
@@ -29,11 +29,11 @@ SIZES = (
     "prompts.prompts_per_stage=24 prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 "
     "rollout.responses_per_part=32 rollout.max_new_tokens=2 evaluate.problems=10 evaluate.max_new_tokens=2 "
     "evaluate.responses_per_part=20 "
-    # Too short for an answer, so that no verifier starts, and wrong answers alone teach too.
+    # Responses are too short for an answer, so no verifier starts. This preset learns from wrong answers too.
     "optimize.preset=asymre optimize.responses_per_update=16 operation.updates_per_checkpoint=2"
 )
 WORKFLOWS = {"mu_grpo": ("mu_grpo_2", 2, ""), "grpo": ("grpo", 4, " updates_per_rollout=2")}
-"""Workflow, number of stages and further changes of a run, by its name here."""
+"""Workflow, number of stages and further overrides of each run, by name."""
 STEP, TOKEN, TRAINED, SCORED, ANSWER = 0.5, 0.01, 0.003, 0.001, 0.02
 VERIFIER, SWITCH, ENGINE, TRAINER, BASE, START = 3.0, 0.25, 4.0, 5.0, 30.0, 20.0
 OWN = {"prompts": 0.125, "policy": 0.5, "rollouts": 0.25, "verdicts": 0.75, "trained": 2.0}
@@ -76,7 +76,7 @@ def one(request: pytest.FixtureRequest, finished_runs: dict[str, FinishedRun]) -
 
 
 def with_planted_timings(finished: FinishedRun) -> History:
-    """The run's history, as if its steps had followed each other in one process and taken what the rates above say."""
+    """Return the history of the run with seconds that follow from the rates above, in one process without pauses."""
     history, run = finished.history, finished.run
     answers = run.evaluate.problems * (run.evaluate.samples_per_problem + 1)
     tokens_of = {
@@ -118,7 +118,7 @@ def with_planted_timings(finished: FinishedRun) -> History:
         if one.kind not in inside:
             kind = "trained" if one.facts.get("stage") and one.kind == "policy" else one.kind
             now += sum(spent for name, spent in own.items() if name != "save") + OWN[kind]
-        nested = 0.001 if one.kind in inside else 0.0  # made while the policy of its stage was
+        nested = 0.001 if one.kind in inside else 0.0  # Made during the task of its stage's policy.
         timings = Timings(
             process="one", process_started=0, started=started + nested, finished=now + 2 * nested, phases=own
         )
@@ -158,7 +158,7 @@ def test_a_run_predicts_itself(one: FinishedRun) -> None:
     history = with_planted_timings(one)
     ledger, predicted = make_ledger(history), one.predict(rates_of(one, history), None)
     expected = {row: seconds for row, seconds in ledger.seconds.items() if seconds}
-    assert predicted.seconds["start"] == pytest.approx(expected["start"], abs=0.3)  # a pause counts to either row
+    assert predicted.seconds["start"] == pytest.approx(expected["start"], abs=0.3)  # A pause may count in either row.
     assert {**predicted.seconds, "rest": 0} == pytest.approx({**expected, "rest": 0}, rel=0.03)
     assert predicted.seconds["rest"] == pytest.approx(expected["rest"], rel=0.15)
     assert predicted.wall_seconds == pytest.approx(ledger.wall_clock, rel=0.02)
@@ -168,7 +168,7 @@ def test_gpus_and_workers_share_what_was_measured(finished_runs: dict[str, Finis
     one = finished_runs["mu_grpo"]
     history = with_planted_timings(one)
     four = one.run.override("verify.workers=4")
-    assert rates_of(one, history, four).each.answer_seconds == pytest.approx(ANSWER)  # of one worker
+    assert rates_of(one, history, four).each.answer_seconds == pytest.approx(ANSWER)  # Per worker.
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_run_of_the_other_workflow_serves_where_there_is_no_other(finished_run
 
 
 def predict_counts(finished: FinishedRun) -> Prediction:
-    """The plan of a run that is told the real mean length of a response, and nothing else of the run."""
+    """Predict a run from the real mean length of a response, and from no other result of the run."""
     verdicts = finished.history.of_kind("verdicts")
     responses = sum(one.facts["responses"] for one in verdicts)
     tokens = sum(one.facts["responses"] * one.facts["response_tokens"] for one in verdicts)

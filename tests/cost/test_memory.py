@@ -1,4 +1,4 @@
-"""Memory of training: counted from sizes, beside what autograd keeps of real models; and what does not fit."""
+"""Memory of training: the computed bytes equal what autograd keeps, and runs that do not fit are refused."""
 
 from contextlib import nullcontext
 
@@ -40,7 +40,7 @@ def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
 @pytest.mark.parametrize(
     ("backend", "per_weight"),
     [
-        (zero("zero2.json"), 2 + (4 + 12) / 4),  # a 16-bit copy on every GPU, the rest shared
+        (zero("zero2.json"), 2 + (4 + 12) / 4),  # A 16-bit copy on each GPU; the rest is shared.
         (zero("zero3.json"), (2 + 4 + 12) / 4),
         (zero("zero3-offload.json"), 2 / 4),
         (zero("zero2.json") | {"deepspeed": KEPT_ON_THE_GPU}, 2 + (4 + 12) / 4),
@@ -61,9 +61,9 @@ def test_bytes_of_each_weight_by_zero_stage(backend: dict[str, object], per_weig
     [
         ("mu-grpo", H200, "", None),
         ("mu-grpo", L40S, "optimize.lora.rank=8", None),
-        ("mu-grpo", H200, LARGE_ENGINE, None),  # in a pod of its own
+        ("mu-grpo", H200, LARGE_ENGINE, None),  # Generation has a pod of its own.
         ("grpo", H200, "", None),
-        # 6 bytes of every weight stay: 2 whole, 16 over four GPUs.
+        # 6 bytes per weight stay on each GPU: 2, and a quarter of 16.
         ("grpo", H200, LARGE_ENGINE, r"share: 0\.9 beside the 45\.7 GB .*; allowed: below 0\.68"),
         ("mu-grpo", L40S, "optimize.backend.dtype=float32", r"backend: weights.* 53\.3 GB on .* of 48 GB"),
         ("mu-grpo", L40S, "", r"16384 tokens .* 55\.5 GB .*\(weights 15\.2, .*\); allowed: fewer"),
@@ -82,7 +82,7 @@ def test_the_papers_memory() -> None:
 
 
 def kept_bytes(config: PretrainedConfig, run: RunSettings) -> int:
-    """Bytes of all tensors that autograd keeps of an update's forward pass, besides weights."""
+    """Return the bytes of all tensors except weights that autograd keeps for a backward pass."""
     dtype = getattr(torch, run.optimize.backend.dtype)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED_ATTENTION, dtype=dtype)
     if run.optimize.lora:
@@ -105,7 +105,7 @@ def kept_bytes(config: PretrainedConfig, run: RunSettings) -> int:
 
 
 def of_a_layer(family: type[PretrainedConfig], run: RunSettings) -> tuple[float, float]:
-    """Bytes that autograd keeps of a token in a layer, and as many as are counted."""
+    """Return the bytes per token and layer that autograd keeps, and those that the plan computes."""
     sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2}
 
     def both(layers: int) -> tuple[float, float]:
@@ -116,7 +116,7 @@ def of_a_layer(family: type[PretrainedConfig], run: RunSettings) -> tuple[float,
     (kept_few, counted_few), (kept_many, counted_many) = both(2), both(5)
     counted = (counted_many - counted_few) / 3
     if not run.optimize.backend.gradient_checkpointing:
-        # Attention in a rectangle, as on CPUs, copies what comes out of it; kernels on GPUs do not.
+        # Attention on CPUs copies its output; kernels on GPUs do not.
         counted += 64 * (4 if run.optimize.backend.dtype == "float32" else 2)
     return (kept_many - kept_few) / 3, counted
 
@@ -134,7 +134,9 @@ def test_a_layer_keeps_as_much_as_is_counted(family: type[PretrainedConfig], dty
     kept, counted = of_a_layer(family, trained(dtype, again=True))
     assert kept == counted
     kept, counted = of_a_layer(family, trained(dtype))
-    assert kept == counted if family is not Qwen3Config else counted < kept < 1.3 * counted  # norms in its attention
+    assert (
+        kept == counted if family is not Qwen3Config else counted < kept < 1.3 * counted
+    )  # Qwen3 has norms in its attention.
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

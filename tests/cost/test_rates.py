@@ -1,4 +1,4 @@
-"""GPUs of pods, and seconds by data sheets: worked numbers, and what cannot fit."""
+"""GPUs of pods, and rates from data sheets: worked numbers, and refusals."""
 
 from dataclasses import replace
 
@@ -32,11 +32,11 @@ def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
 def test_a_deployment_says_which_pods_there_are() -> None:
     pool = pool_of(paper(), 8, None, COSTS, deployment("gpu-8"))
     assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 8}
-    assert (pool.training_gpus, pool.most_pods) == (4, 32)  # the processes that the settings ask for
+    assert (pool.training_gpus, pool.most_pods) == (4, 32)  # The number of processes is that of the settings.
     assert pool_of(paper(), 8, "nvidia-h100", COSTS, deployment("gpu-8")).pods["train"].accelerator == "nvidia-h100"
     values = deployment("gpu-4").model_dump(mode="json") | {"train_nodes": 2}
     pool = pool_of(paper(), 8, None, COSTS, DeploymentSettings.parse(values))
-    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)  # of both nodes together
+    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)  # Both nodes together.
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, 
 
 
 def test_a_decode_step_worked_numbers() -> None:
-    """bfloat16 weights of 15.2 GB at half of 4.8 TB/s; a row's cache of 150 + 640 / 2 tokens, and its operations."""
+    """A decode step reads 15.2 GB of weights at half of 4.8 TB/s, and per row 150 + 640 / 2 cached tokens."""
     found = rates().rollout
     assert found.step == pytest.approx(2 * WEIGHTS / 2.4e12)
     cached = 2 * 28 * 4 * 128 * 2 * (150 + 320) / 2.4e12
@@ -95,14 +95,14 @@ def test_more_gpus_of_an_engine_share_its_work() -> None:
     ],
 )
 def test_an_update_worked_numbers(overrides: str, gpus: int, operations: int, tflops: int) -> None:
-    """6 operations per weight and token, 2 more where layers are computed again, at 35 % of the GPUs' peak."""
+    """Training takes 6 operations per weight and token, 8 with checkpointing, at 35 % of the GPUs' peak."""
     found, speed = rates(overrides, gpus=gpus), 0.35 * gpus * tflops * 1e12
     assert found.trained_token == pytest.approx(operations * WEIGHTS / speed)
     assert found.scored_token == pytest.approx(2 * WEIGHTS / speed)
 
 
 def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
-    """All weights are read in a decode step, and nine tenths of them are of no use to a token."""
+    """A decode step reads all weights, although a token uses a tenth of them."""
     dense, routed = rates(), rates(shape=replace(SHAPE, idle_parameters=WEIGHTS * 9 // 10))
     assert routed.trained_token == pytest.approx(dense.trained_token / 10)
     assert routed.scored_token == pytest.approx(dense.scored_token / 10)
@@ -114,11 +114,11 @@ def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
     ("refills", "responses", "steps"),
     [
         (True, 0, 0),
-        (True, 1, 100),  # the longest response is waited for
+        (True, 1, 100),  # A call ends with its longest response.
         (True, 64, 100),
         (True, 640, 640 * 20 / 64 + 100 - 20),
         (False, 64, 100),
-        (False, 65, 200),  # a second batch
+        (False, 65, 200),  # There is a second batch.
         (False, 640, 1000),
     ],
 )
@@ -129,7 +129,7 @@ def test_decode_steps_of_a_call(refills: bool, responses: int, steps: float) -> 
 
 
 def test_memory_limits_the_rows() -> None:
-    """0.9 x 80 GB without 15.2 GB of weights hold the cache of so many responses of 150 + 640 tokens."""
+    """0.9 x 80 GB minus 15.2 GB of weights hold the cache of this many responses of 150 + 640 tokens."""
     found = rates("rollout.engine.batch_size=9999", "nvidia-h100").rollout
     assert found.rows == int((72e9 - 2 * WEIGHTS) / (57_344 * 790))
 
@@ -147,8 +147,8 @@ def test_weights_that_do_not_fit_are_named() -> None:
     ("values", "expected"),
     [
         ({"preset": "mu_grpo"}, (1, 1)),
-        ({"preset": "decoupled_ppo"}, (1, 2)),  # the proximal policy's
-        ({"preset": "m2po"}, (1, 2)),  # bounds that are found before every update
+        ({"preset": "decoupled_ppo"}, (1, 2)),  # One for the proximal policy.
+        ({"preset": "m2po"}, (1, 2)),  # Its bounds are computed before each update.
         ({"preset": "mu_grpo", "objective": {"schedule": {"updates_per_batch": 3}}}, (3, 1)),
         ({"preset": "grpo", "objective": {"regulariser": {"kind": "reference_kl", "coefficient": 0.1}}}, (1, 2)),
     ],
@@ -161,9 +161,13 @@ def test_how_often_a_response_passes_through_the_model(values: dict[str, object]
     ("points", "share", "expected"),
     [
         ([(1.0, 10.0, 8.0), (1.0, 40.0, 23.0), (2.0, 5.0, 8.5)], 0, (3, 0.5)),
-        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0.5, (2.5, 0.25)),  # cannot be told apart, and share what they took
+        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0.5, (2.5, 0.25)),  # Collinear amounts share the seconds.
         ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0, (0, 0.5)),
-        ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], 0, (0, 5050 / 10200)),  # would be below 0
+        (
+            [(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)],
+            0,
+            (0, 5050 / 10200),
+        ),  # Without the constraint, a rate would be negative.
         ([(0.0, 10.0, 5.0)], 0, (0, 0.5)),
         ([(2.0, 0.0, 5.0)], 0, (2.5, 0)),
         ([(0.0, 0.0, 5.0)], 0, (0, 0)),

@@ -1,4 +1,4 @@
-"""The sizes of policies that are known without a hub are those of the models."""
+"""The shapes of known policies are those of the models themselves."""
 
 import json
 from pathlib import Path

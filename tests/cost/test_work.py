@@ -62,7 +62,7 @@ def test_gpus_shorten_generation_and_leave_training() -> None:
 
 
 def test_pods_at_once_are_limited_by_gpus_and_by_the_deployment() -> None:
-    """16 shards a stage: 2 rounds on 8 GPUs, 4 where 4 pods may run at once."""
+    """A stage has 16 shards: 2 rounds on 8 GPUs, 4 rounds if at most 4 pods run at once."""
     shape = KNOWN["Qwen/Qwen2.5-Math-7B"]
     pool = pool_of(paper(), 8, None, COSTS, None)
     rates = assumed_rates(paper(), shape, pool)
@@ -122,7 +122,7 @@ def test_states_are_written_as_often_as_they_are_due() -> None:
         ("prompts.prompts_per_stage=64", 1),
         ("optimize.objective.schedule.updates_per_batch=8", 8),
         ("optimize.objective.schedule.updates_per_batch=2", 4),
-        ("updates_per_rollout=8", 8),  # a run that alternates keeps its own
+        ("updates_per_rollout=8", 8),  # An alternating run keeps its own value.
     ],
 )
 def test_the_baselines_mu_divides_a_stage(overrides: str, mu: int) -> None:
@@ -138,7 +138,7 @@ def test_parts_are_those_of_generation() -> None:
 
 
 def test_one_process_worked_numbers() -> None:
-    """Two stages of 16 prompts x 4 responses, 4 updates each; one engine start for every policy."""
+    """The run has two stages of 16 prompts x 4 responses with 4 updates; an engine starts once per policy."""
     run = RunSettings.read(
         ROOT / "tools/small.yaml",
         "prompts.prompts_per_stage=16 prompts.prompts_per_shard=8 rollout.responses_per_prompt=4 "

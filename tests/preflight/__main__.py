@@ -1,4 +1,4 @@
-"""The command against a cluster that is made up, with four things wrong: printed, or put into a page."""
+"""Run the command on a simulated cluster with four faults, and print its output or write it into a page."""
 
 import argparse
 import tempfile
@@ -16,7 +16,7 @@ _SHOWN = "mu-grpo preflight --config {config} --deployment configs/deployments/g
 
 
 def printed(kubeconfig: Path, registry: Registry, flyte: Flyte, s3: S3, folder: Path) -> str:
-    """The command line and what it prints, with the registry and the ports that a reader would have."""
+    """Return the command line and its output."""
     images, store = registry.holding("team/mu-grpo", TAG), f"s3://{s3.bucket()}/runs"
     arguments = ["--config", str(CONFIG), "--deployment", str(deployment_of("gpu-4", folder, images=images))]
     arguments += ["--kubeconfig", str(kubeconfig), "--flyte", flyte.url, f"store={store}"]

@@ -1,4 +1,4 @@
-"""An API server that holds objects, and allows what roles allow: as Kubernetes does, for reading."""
+"""A simulated API server that serves objects, reviews permissions by roles, and judges dry runs of pods."""
 
 import copy
 import re
@@ -32,12 +32,12 @@ _HOST = "kube-apiserver"
 
 @cache
 def certificate() -> tuple[str, str]:
-    """A certificate that signed itself, and its key: kubectl sends no token without TLS."""
+    """Return a self-signed certificate and its key; kubectl sends no token without TLS."""
     return make_ssl_devcert(f"{tempfile.mkdtemp(prefix='certificate')}/server", cn=_HOST)
 
 
 def write_kubeconfig(path: Path, cluster: Object, user: str, token: str | None) -> Path:
-    """Write a file that points to a cluster, as a user with a token or as nobody."""
+    """Write a kubeconfig for a cluster, for a user with a token or without credentials."""
     content = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -51,7 +51,7 @@ def write_kubeconfig(path: Path, cluster: Object, user: str, token: str | None) 
 
 
 class Objects:
-    """What a cluster holds, to be spoiled by tests."""
+    """The objects of a cluster, which tests change."""
 
     def __init__(self, objects: Iterable[Object]) -> None:
         self.objects = copy.deepcopy(list(objects))
@@ -67,12 +67,12 @@ class Objects:
 
 
 class ApiServer(Objects, HttpServer):
-    """The server of a cluster.
+    """The simulated API server of a cluster.
 
     Args:
         objects: with kind and metadata.
-        version: what ``/version`` tells.
-        rules: of the user's roles, each with a ``namespace`` or an empty one for all.
+        version: answer to ``/version``.
+        rules: rules of the user's roles, each with a ``namespace``; an empty namespace means all.
     """
 
     def __init__(self, objects: Iterable[Object], version: Object, rules: Iterable[Object]) -> None:
@@ -81,24 +81,24 @@ class ApiServer(Objects, HttpServer):
         self.version = version
         self.rules = list(rules)
         self.apis: dict[str, list[str]] = {}
-        """Resources of further APIs, by ``group/version``."""
+        """Resources of other APIs, by ``group/version``."""
         self.refused: dict[str, str] = {}
-        """Messages of admission, by the role that the labels of a pod name."""
+        """Messages with which admission refuses a pod, by the role in its labels."""
 
     def kubeconfig(self, folder: Path, token: str | None = TOKEN, trusted: bool = True) -> Path:
-        """A file that points here."""
+        """Write a kubeconfig for this server."""
         trust = {"certificate-authority": certificate()[0]} if trusted else {}
         cluster = {"server": self.url, "tls-server-name": _HOST, **trust}
         return write_kubeconfig(folder / "kubeconfig", cluster, USER, token)
 
     def forbid(self, resource: str) -> None:
-        """Takes a resource out of all rules."""
+        """Remove a resource from all rules."""
         for one in self.rules:
             one["resources"] = [kept for kept in one["resources"] if kept != resource]
 
     def answer(self, asked: Request) -> Answer:
         scheme, _, token = asked.headers.get("Authorization", "").partition(" ")
-        token = token if scheme == "Bearer" else ""  # Kubernetes takes no password.
+        token = token if scheme == "Bearer" else ""  # Kubernetes accepts no passwords.
         if token not in ("", TOKEN):
             return _status(401, "Unauthorized", "Unauthorized")
         if asked.path == "/version":
@@ -117,7 +117,7 @@ class ApiServer(Objects, HttpServer):
         return Answer(body={"kind": "APIResourceList", "resources": [{"name": name} for name in resources]})
 
     def _reviewed(self, asked: Request, given: Object) -> Answer:
-        """Judge a permission or a pod, of which nothing is kept."""
+        """Answer an access review or a dry run of a pod, without storing anything."""
         if asked.path == _REVIEWS:
             return Answer(201, {**given, "status": {"allowed": self._allowed(**given["spec"]["resourceAttributes"])}})
         assert (asked.path, asked.args["dryRun"]) == (f"/api/v1/namespaces/{NAMESPACE}/pods", "All")
@@ -147,7 +147,7 @@ class ApiServer(Objects, HttpServer):
             field, _, value = condition.partition("!=")
             if field == "status.phase":
                 found = [one for one in found if one["status"]["phase"] != value]
-        # As in Kubernetes, objects inside a list do not name their kind.
+        # As in Kubernetes, objects inside a list have no kind.
         items = [{key: value for key, value in one.items() if key != "kind"} for one in found]
         return Answer(body={"kind": "List", "metadata": {"resourceVersion": "918273"}, "items": items})
 

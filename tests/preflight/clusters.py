@@ -1,4 +1,4 @@
-"""Right clusters, made of the project's own manifests and of nodes and pods as an API server tells them."""
+"""Simulated clusters without faults, from the manifests of the project and recorded nodes and pods."""
 
 import base64
 import json
@@ -23,12 +23,12 @@ def _rendered(path: str) -> str:
 
 
 def rendered(path: str) -> list[Object]:
-    """What kustomize makes of a folder of k8s/."""
+    """Return the objects that kustomize makes from a folder of k8s/."""
     return list(yaml.safe_load_all(_rendered(path)))
 
 
 def write_overlay(folder: Path) -> None:
-    """Write an overlay as a user has it: that of a GPU pool, with the roles of the preflight."""
+    """Write an overlay as a user would: that of a GPU pool, with the roles of the preflight."""
     own = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -39,7 +39,7 @@ def write_overlay(folder: Path) -> None:
 
 
 def preflight_rules() -> list[Object]:
-    """Those of the component's roles, which the user of these tests has and no others."""
+    """Return the rules of the component's roles, which are the only roles of the user in these tests."""
     return [
         {**one, "namespace": role["metadata"].get("namespace", "")}
         for role in rendered("k8s/components/preflight")
@@ -49,7 +49,7 @@ def preflight_rules() -> list[Object]:
 
 
 def objects_of(overlay: str) -> list[Object]:
-    """What a cluster holds to which an overlay was applied, with its nodes, and the pods of others."""
+    """Return the objects of a cluster after an overlay was applied, with its nodes and the pods of others."""
     found = [one for one in rendered(f"k8s/overlays/{overlay}") if one["kind"] != "Deployment"]
     for kind in ("Node", "Pod"):
         found += [{"kind": kind, **one} for one in _recorded(overlay)[f"{kind.lower()}s"]]
@@ -61,11 +61,11 @@ def objects_of(overlay: str) -> list[Object]:
 
 
 def right(overlay: str) -> ApiServer:
-    """The server of that cluster."""
+    """Return the simulated API server of this cluster."""
     return ApiServer(objects_of(overlay), _recorded(overlay)["version"], preflight_rules())
 
 
 def _recorded(name: str) -> Object:
-    """Nodes, pods and the version of a cluster."""
+    """Return the recorded nodes, pods and version of a cluster."""
     found: Object = json.loads((Path(__file__).parent / "recorded" / f"{name}.json").read_text())
     return found

@@ -1,4 +1,4 @@
-"""A right cluster for each test, which the test then spoils, and what a preflight says of it."""
+"""Fixtures with a cluster without faults, which each test may change, and with the findings of a preflight."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ Ask = Callable[..., Findings]
 
 
 def assert_only_reads(server: ApiServer) -> None:
-    """Nothing but GET, reviews of this user's own permissions, and dry runs was sent."""
+    """Check that a server got only GET requests, access reviews and dry runs."""
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     sent = {(one.method, one.path) for one in server.asked if one.method != "GET"}
     assert sent <= {("POST", reviews), ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods")}
@@ -58,7 +58,7 @@ def flyte() -> Iterator[Flyte]:
 
 
 def deployment_of(name: str, folder: Path, **changes: object) -> Path:
-    """A file of configs/deployments with changes, as a user makes it for a cluster of theirs."""
+    """Write a file of configs/deployments with changes, as a user does for a cluster."""
     values = yaml.safe_load((ROOT / f"configs/deployments/{name}.yaml").read_text())
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(values | {"tag": TAG} | changes))
@@ -67,7 +67,7 @@ def deployment_of(name: str, folder: Path, **changes: object) -> Path:
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Ask:
-    """What a preflight finds, by check; the store is a folder unless a test names another."""
+    """A function that returns the findings of a preflight by check; the store is a folder by default."""
 
     def found(
         server: ApiServer,

@@ -1,4 +1,4 @@
-"""A server of a few lines on this machine: what it is asked is kept, what it answers is a function."""
+"""A small HTTP server that records requests and answers them by a method."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 
 class Answer(Response):
-    """A response of bytes, or of anything else as JSON."""
+    """A response; a body that is not bytes is sent as JSON."""
 
     def __init__(self, status: int = 200, body: Any = None, headers: Mapping[str, str] | None = None) -> None:
         content = body if isinstance(body, bytes) else json.dumps(body)
@@ -19,14 +19,14 @@ class Answer(Response):
 
 
 class HttpServer:
-    """Answers until the block ends."""
+    """A server that runs until its block ends."""
 
     def __init__(self, certificate: tuple[str, str] | None = None) -> None:
         self.asked: list[Request] = []
         self.silent = False
-        """True: nothing is answered before the block ends."""
+        """If True, the server answers nothing before the block ends."""
         self.fixed: dict[str, Answer] = {}
-        """Answers that are given whatever is asked, by path."""
+        """Fixed answers by path."""
         self._over = threading.Event()
         options: Any = {"threaded": True, "request_handler": _Quiet, "ssl_context": certificate}
         self._server = make_server("127.0.0.1", 0, self._respond, **options)

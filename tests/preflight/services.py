@@ -1,4 +1,4 @@
-"""A registry and Flyte's admin, as their HTTP interfaces tell what a preflight asks."""
+"""Simulated HTTP interfaces of a registry and of Flyte's admin, for the requests of a preflight."""
 
 from werkzeug import Request
 
@@ -8,7 +8,7 @@ WORKFLOW, ALTERNATING = "workflows.mu_grpo.mu_grpo", "workflows.grpo.grpo"
 
 
 class Registry(HttpServer):
-    """Holds images by name; asks for a token when ``login`` is bearer."""
+    """A registry that has images by name, and requires a token if ``login`` is bearer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,17 +23,17 @@ class Registry(HttpServer):
             challenge = f'Bearer realm="{self.url}/token",service="here",scope="{scope}"'
             return Answer(401, headers={"WWW-Authenticate": challenge})
         if "application/vnd.oci.image.index.v1+json" not in asked.headers.get("Accept", ""):
-            return Answer(404)  # As registries do with an index that was not asked for.
+            return Answer(404)  # Registries answer so if a request does not accept an index.
         return Answer(200 if f"{name}:{tag}" in self.images else 404)
 
     def holding(self, prefix: str, tag: str) -> str:
-        """Adds the three images; what a deployment's ``images`` must be."""
+        """Add the three images, and return the value for ``images`` of a deployment."""
         self.images |= {f"{prefix}-{role}:{tag}" for role in ("cpu", "rollout", "train")}
         return f"127.0.0.1:{self.port}/{prefix}"
 
 
 class Flyte(HttpServer):
-    """flyteadmin's gateway: JSON with the field names of its protocol."""
+    """The gateway of flyteadmin, which answers JSON with the field names of its protocol."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,4 +56,4 @@ class Flyte(HttpServer):
             versions = self.versions[-1:] if name in self.workflows else []
             latest = [{"resource_type": "WORKFLOW", "name": name, "version": one} for one in versions]
             return Answer(body={"workflows": [{"id": one, "closure": None} for one in latest], "token": ""})
-        return Answer(body={})  # Flyte finds nothing in a project that is not there.
+        return Answer(body={})  # Flyte answers so for a project that does not exist.

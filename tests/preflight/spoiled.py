@@ -1,4 +1,4 @@
-"""Clusters on which all is well, spoiled in one way or another, and what a preflight says of each."""
+"""Faults of a cluster, and the finding of a preflight for each."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,20 +15,20 @@ Spoil = Callable[[Objects], None]
 
 
 class Wrong(NamedTuple):
-    """Something that stops a run."""
+    """A fault that stops a run."""
 
     spoil: Spoil
     row: str
     """The check that fails."""
     found: str
-    """A part of what is found."""
+    """A part of the finding."""
     fix: str
     """A part of the fix."""
 
 
 WRONG: dict[str, Wrong] = {}
 REFUSED: dict[str, Wrong] = {}
-"""Refusals of the API server, found in its own words; these are of Kubernetes 1.34.4."""
+"""Faults for which the API server refuses a pod, with the messages of Kubernetes 1.34.4."""
 
 
 def _fails(row: str, found: str, fix: str, table: dict[str, Wrong] = WRONG) -> Callable[[Spoil], Spoil]:
@@ -49,7 +49,7 @@ def nodes(cluster: Objects, *names: str) -> list[Object]:
 
 
 def taint(cluster: Objects, key: str, **more: str) -> None:
-    """Taint the node that trains."""
+    """Add a taint to the node for training."""
     nodes(cluster, "gpu-train-1")[0]["spec"]["taints"].append({"key": key, "effect": "NoSchedule", **more})
 
 
@@ -226,12 +226,12 @@ def insecure_template(cluster: Objects) -> None:
 
 @_is_refused("cpu", _VIOLATES)
 def no_default_container(cluster: Objects) -> None:
-    """Flyte takes nothing from a container of another name."""
+    """Flyte ignores template containers with another name."""
     cluster.find("PodTemplate", "mu-grpo-cpu")["template"]["spec"]["containers"][0]["name"] = "main"
 
 
 def occupied(cluster: Objects, node: str, gpus: int) -> None:
-    """Another team's pod takes GPUs of a node."""
+    """Add a pod of another team that uses GPUs of a node."""
     own = {GPU: str(gpus)}
     container = {"name": "main", "image": "busy:1", "resources": {"requests": own, "limits": own}}
     cluster.objects.append(
@@ -245,6 +245,6 @@ def occupied(cluster: Objects, node: str, gpus: int) -> None:
 
 
 def rows_not_ok(found: Findings) -> dict[str, str]:
-    """Without what these tests leave wrong or out: the store, images, Flyte."""
+    """Return the state of each row that is not ok, without the store, images and Flyte, which these tests leave out."""
     left_out = ("store", "image", "Flyte", "workflow")
     return {name: one.state for name, one in found.items() if one.state != "ok" and not name.startswith(left_out)}

@@ -1,4 +1,4 @@
-"""Servers that do not answer, do not let in, or are none of Kubernetes': said plainly, and soon."""
+"""Servers that do not answer, refuse the login, or are not Kubernetes are reported clearly and quickly."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tools.s3 import free_port
 
 
 def silent(found: Findings) -> tuple[str, str]:
-    """Without an API server the checks that need one are not there, and the others are; what is said of it."""
+    """Check that only the checks that need no API server ran, and return the finding on the server and its fix."""
     images = {f"image mu-grpo-{kind}" for kind in ("cpu", "rollout", "train")}
     assert set(found) == {"API server", "store", "Flyte", "workflow"} | images
     assert found["API server"].state == found["store"].state == found["image mu-grpo-cpu"].state == "failed"
@@ -68,7 +68,7 @@ def test_a_missing_kubeconfig_or_context(gpu_pool: ApiServer, ask: Ask, tmp_path
 
 
 def test_a_login_by_a_plugin(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
-    """As the clouds' command lines give it."""
+    """The command lines of clouds log in by such plugins."""
     api = "client.authentication.k8s.io/v1"
     given = json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": {"token": TOKEN}})
     plugin = {"apiVersion": api, "command": "echo", "args": [given], "interactiveMode": "Never"}

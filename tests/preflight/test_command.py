@@ -1,4 +1,4 @@
-"""The command, run as a user runs it: its exit code, its table and its JSON."""
+"""The exit code, the table and the JSON of the command."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_a_run_that_can_start(
         f"API server ok {gpu_pool.url}, Kubernetes v1.33.1-eks-1fbb135",
         "permissions ok all 6 that are asked for here",
         "secrets ok mu-grpo: hub-token, wandb-api-key",
-        # 8 on one node, 6 beside the 2 of another team on the other; its finished pod and its waiting one take nothing.
+        # One node has room for 8, the other for 6 beside 2 of another team. Finished and waiting pods use nothing.
         "nodes for rollout ok fits 2 of 5 nodes; room for 14 now",
         "nodes for train ok fits 1 of 5 nodes; room for 2 now",
         f"{images}-train:{TAG} is in its registry",
@@ -74,7 +74,7 @@ def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
 
 
 def test_markup_and_long_texts_are_shown_whole() -> None:
-    """Brackets are no markup, and nothing is cut off."""
+    """Brackets are not read as markup, and no text is cut off."""
     found = [
         Finding("secrets", "failed", "[red]x[/red] " + "long " * 60, "correct [it]"),
         Finding("quota", "ok", "fine"),

@@ -1,4 +1,4 @@
-"""A role's pod as Flyte merges it, and a look at nodes that it may run on."""
+"""The pod of a role as Flyte makes it, and its match with nodes."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_the_deployments_sizes_lie_over_the_templates_containers() -> None:
     sizes = {"cpu": "4", "memory": "8Gi", "ephemeral_storage": "2Gi", "gpus": 2, "accelerator": "nvidia-h200"}
     deployment = DeploymentSettings.parse({"pods": {"train": {"template": "mu-grpo-train", **sizes}}})
     made = role_pod("train", deployment, {"template": {"spec": spec}})["spec"]
-    # Flyte takes neither the template's other containers nor its init containers.
+    # Flyte uses neither other containers of the template nor its init containers.
     wanted = {"cpu": 4, "memory": 8 * 2**30, "ephemeral-storage": 2 * 2**30, "nvidia.com/gpu": 2, "pods": 1}
     assert requests(made) == wanted
     (own,) = made["containers"]
@@ -41,7 +41,7 @@ def test_the_deployments_sizes_lie_over_the_templates_containers() -> None:
     spot = {"key": "mu-grpo/pool", "operator": "NotIn", "values": ["rollout"]}
     accelerator = {"key": ACCELERATOR, "operator": "In", "values": ["nvidia-h200"]}
     assert required_terms(made) == [{"matchExpressions": [spot, accelerator]}]
-    assert "initContainers" in spec  # the template is left as it is
+    assert "initContainers" in spec  # The template itself is unchanged.
 
 
 def node(labels: Object | None = None, taints: list[Object] | None = None) -> Object:
@@ -110,7 +110,7 @@ def test_what_keeps_a_pod_off_a_node(spec: Object, one: Object, kind: int | None
 
 
 def test_as_many_fit_as_the_scarcest_resource_allows_beside_others() -> None:
-    """Pods of daemon sets are there whatever goes."""
+    """Pods of daemon sets always run on a node."""
 
     def pod(cpu: str, owner: str = "ReplicaSet", on: str = "n") -> Object:
         return {"metadata": {"ownerReferences": [{"kind": owner}]}, "spec": asks(cpu, nodeName=on)}
@@ -120,5 +120,5 @@ def test_as_many_fit_as_the_scarcest_resource_allows_beside_others() -> None:
     full = look_at(node(), asks("1500m"), [pod("3")])
     assert (full.ever, full.now, full.obstacle.what) == (2, 0, "asks 1.5 cores, has 1 cores")
     many = [pod("0") for _ in range(10)]
-    assert look_at(node(), asks("1"), many).now == 0  # no place for one more pod
+    assert look_at(node(), asks("1"), many).now == 0  # The node allows no further pod.
     assert look_at(node(), asks("0.1"), []).ever == 10

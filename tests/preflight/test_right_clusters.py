@@ -1,4 +1,4 @@
-"""A cluster as the manifests make it has nothing that stops a run, and is only read."""
+"""A preflight finds no fault in the clusters of the manifests, and changes nothing."""
 
 import yaml
 
@@ -15,7 +15,7 @@ def rows(found: Findings, state: str) -> list[str]:
 def test_the_development_cluster_passes(one_machine: ApiServer, ask: Ask) -> None:
     found = ask(one_machine, "development")
     assert rows(found, "warning") == []
-    assert rows(found, "failed") == ["store"]  # a folder
+    assert rows(found, "failed") == ["store"]  # The store is a folder.
     assert found["secrets"].found == "none is asked for"
     assert not [one for one in one_machine.asked if "secrets" in one.path and one.method == "GET"]
     assert "on 1 of 1 nodes" in found["image mu-grpo-cpu"].found

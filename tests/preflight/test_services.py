@@ -1,4 +1,4 @@
-"""The store, from this machine; images, by names, nodes and registries; and Flyte, by its HTTP gateway."""
+"""The checks of the store, of images by names, nodes and registries, and of Flyte by its HTTP gateway."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ STAGES, TURNS = RunSettings.read(CONFIG), RunSettings.read(CONFIG, "updates_per_
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3]:
-    """moto, which does not check signatures: ``Between`` changes what is signed."""
+    """A moto server. It checks no signatures, because ``Between`` changes signed requests."""
     with server() as running:
         yield running
 
@@ -58,7 +58,7 @@ def test_stores_that_no_pod_reaches(bucket: str, monkeypatch: pytest.MonkeyPatch
 
 
 class Between(HttpServer):
-    """Hands requests on to a server, without their conditions; ``denied`` is a method that it does not allow."""
+    """A proxy that removes conditions from requests, and refuses requests with the method ``denied``."""
 
     def __init__(self, to: str) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Between(HttpServer):
 
 @pytest.fixture
 def between(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
-    """A server in front of the bucket's, which this process asks, in requests that are not chunked."""
+    """A proxy between this process and the server of the bucket; requests are not chunked."""
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     with Between(s3.endpoint) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
@@ -144,7 +144,7 @@ def test_a_name_that_is_no_image_reference_fails(name: str) -> None:
 
 @pytest.fixture(params=["", "bearer"])
 def open_registry(request: pytest.FixtureRequest, registry: Registry) -> Registry:
-    """Gives everybody what they ask for, at once or for a token."""
+    """A registry with public images, with or without tokens."""
     registry.login = request.param
     return registry
 
@@ -166,7 +166,7 @@ def test_an_image_that_the_registry_does_not_have(open_registry: Registry) -> No
     image, found = f"{images}-cpu:{TAG}", only(images)
     assert (found.state, found.found) == ("failed", f"{image} is not in its registry, and on no node")
     assert found.fix == f"make images, then podman push mu-grpo-cpu:$(make -s tag) {image}"
-    # Nodes that have it are not enough for the others.
+    # If some nodes have the image, pods on the others still cannot start.
     some = only(images, nodes=[node("n1", image), node("n2")])
     assert some.state == "warning"
     assert "on 1 of 2 nodes: pods on other nodes cannot start" in some.found

@@ -1,4 +1,4 @@
-"""Everything that stops a run is named with the object and the fix, and what depends on it is not tried."""
+"""A preflight names every fault with its object and its fix, and does not try checks that depend on it."""
 
 import copy
 
@@ -40,7 +40,7 @@ def test_an_old_server(gpu_pool: ApiServer, ask: Ask) -> None:
 
 
 def test_what_the_api_server_refuses_is_told_in_its_own_words(gpu_pool: ApiServer, ask: Ask) -> None:
-    """One refusal of each role; tests/cluster has a real API server say all of them."""
+    """Each role has one refusal here; in tests/cluster a real API server gives all of them."""
     refused = {case.row: case for case in reversed(REFUSED.values())}
     for row, case in refused.items():
         gpu_pool.refused[row.removeprefix("pod of ")] = case.found
@@ -52,7 +52,7 @@ def test_what_the_api_server_refuses_is_told_in_its_own_words(gpu_pool: ApiServe
 
 
 def test_refusals_of_other_kinds(gpu_pool: ApiServer, ask: Ask) -> None:
-    """One that is not known is shown too, and a quota that is used up is a warning."""
+    """An unknown refusal is shown as it is, and an exhausted quota is a warning."""
     message = 'admission webhook "policies.example.org" denied the request: images must be signed'
     gpu_pool.refused["verify"] = message
     used_up = "exceeded quota: mu-grpo, requested: cpu=8,requests.memory=960Gi, used: cpu=8,requests.memory=5400Gi, "
@@ -64,7 +64,7 @@ def test_refusals_of_other_kinds(gpu_pool: ApiServer, ask: Ask) -> None:
     assert found["pod of train"].state == "warning"
     assert found["pod of train"].found.startswith("it waits: exceeded quota: mu-grpo, ")
     assert found["pod of train"].fix == "Wait for what runs in the namespace, or raise the quota"
-    assert found["nodes for train"].state == "failed"  # the one does not hide the other
+    assert found["nodes for train"].state == "failed"  # One finding does not hide the other.
 
 
 def test_a_wrong_project_or_domain_names_those_that_are_there(gpu_pool: ApiServer, ask: Ask) -> None:
@@ -87,10 +87,14 @@ def test_nodes_that_come_nearest_are_named_first(gpu_pool: ApiServer, ask: Ask) 
 
 
 def test_affinities_and_tolerated_taints_stop_nothing(gpu_pool: ApiServer, ask: Ask) -> None:
-    """A template's affinity, an alternative to Flyte's; a taint that is tolerated, and one that is preferred."""
+    """The taints are tolerated or only preferred; the affinity of the template is an alternative to Flyte's."""
     an_affinity(gpu_pool, "mu-grpo-verify")
     for node in nodes(gpu_pool, *GPU_NODES):
-        device = {"key": ACCELERATOR, "value": "nvidia-h200", "effect": "NoSchedule"}  # Flyte tolerates its own label
+        device = {
+            "key": ACCELERATOR,
+            "value": "nvidia-h200",
+            "effect": "NoSchedule",
+        }  # Flyte tolerates the accelerator's label.
         node["spec"]["taints"] += [device, {"key": "spot", "effect": "PreferNoSchedule"}]
     assert not rows_not_ok(ask(gpu_pool))
 
@@ -104,7 +108,7 @@ def test_the_deployment_names_the_accelerators_label(gpu_pool: ApiServer, ask: A
 
 
 def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, ask: Ask) -> None:
-    """For as many shards, too, as may be generated at once."""
+    """This also holds for the shards that may be generated at once."""
     occupied(gpu_pool, "gpu-train-1", 5)
     occupied(gpu_pool, "gpu-rollout-1", 6)
     occupied(gpu_pool, "gpu-rollout-2", 5)
