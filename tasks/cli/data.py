@@ -6,7 +6,7 @@ from tasks.report.tables import folding_table
 from tasks.settings import BENCHMARKS, TRAINING_SETS, BenchmarkSettings, SourceSettings
 
 _NOTHING = "-"
-_GOLD = {"plain": "", "hashes": ", after ####", "boxed": ", in its box", "livecodebench": ""}
+_GOLD = {"plain": "", "hashes": " (after ####)", "boxed": " (in a box)", "livecodebench": ""}
 
 
 def benchmarks_table() -> Table:
@@ -14,11 +14,11 @@ def benchmarks_table() -> Table:
     table = folding_table("name", "source", "commit", "fields", "problems", "samples", "the paper", "chosen here")
     for name, benchmark in BENCHMARKS.items():
         settings = BenchmarkSettings.parse({"name": name})
-        samples = str(settings.samples_per_problem or "of the run")
+        samples = str(settings.samples_per_problem or "as in the run")
         table.add_row(
             name,
             *_source(settings.source),
-            str(settings.problems or "of the run"),
+            str(settings.problems or "as in the run"),
             f"{samples}{', greedy' if settings.greedy else ''}",
             benchmark.stated,
             benchmark.chosen or _NOTHING,
@@ -37,7 +37,7 @@ def training_sets_table() -> Table:
 
 def _source(source: SourceSettings | None) -> tuple[str, str, str]:
     if source is None:
-        return "prompts, held out", _NOTHING, _NOTHING
+        return "held-out prompts", _NOTHING, _NOTHING
     first, *others = source.files
     files = first + (f" and {len(others)} more" if others else "")
     identity = f", {source.id}" if source.id else ""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def laboratory(
     part: Annotated[
         Part,
-        typer.Argument(help="a: the clipping dilemma; b: where the harm is; c: threshold and stages; d: all presets."),
+        typer.Argument(help="a: the clipping dilemma; b: harmful tokens; c: threshold and stages; d: all presets."),
     ],
     quick: Annotated[bool, typer.Option(help="Run a miniature on one seed, which proves nothing.")] = False,
     config: Annotated[Path | None, typer.Option(help="Settings file; default: configs/laboratory.yaml.")] = None,

@@ -116,9 +116,9 @@ class _Cluster:
     def permissions(self) -> Result:
         required, denied = self._api.required, self._api.review()
         if denied:
-            fix = "Ask for them: k8s/components/preflight binds a role with all"
+            fix = "Request them: k8s/components/preflight binds a role that has all"
             return "warning", f"may not {', '.join(str(required[what]) for what in denied)}", fix
-        return "ok", f"all {len(required)} that are asked for here", ""
+        return "ok", f"all {len(required)} required permissions", ""
 
     def namespace(self) -> Result:
         namespace = self._api.namespace
@@ -136,7 +136,7 @@ class _Cluster:
         wanted, namespace = self._deployment.secrets, self._api.namespace
         keys = [key for key in (wanted.hub_token, wanted.tracker_key) if key]
         if not keys:
-            return "ok", "none is asked for", ""
+            return "ok", "none is required", ""
         secret = self._api.read("secret")
         if not secret:
             literals = " ".join(f"--from-file={key}=..." for key in keys)
@@ -160,11 +160,15 @@ class _Cluster:
     def _admission(self, role: Role, pod: Object) -> Result:
         refusal, template = self._api.refusal(pod), self._deployment.pod(role).template
         if not refusal:
-            return "ok", "the API server would take it", ""
+            return "ok", "the API server admits it", ""
         if (quota := _QUOTA.search(refusal)) and _fits_quota(*quota.groups()):
-            return "warning", f"it waits: {refusal}", "Wait for what runs in the namespace, or raise the quota"
+            return (
+                "warning",
+                f"it waits: {refusal}",
+                "Wait until pods of the namespace end, or raise the quota",
+            )
         fix = f"Change pods.{role} of the deployment, the pod template {template}, or what it names: {_APPLY}"
-        return "failed", f"the API server would refuse it: {refusal}", fix
+        return "failed", f"the API server refuses it: {refusal}", fix
 
     def _room(self, role: Role, looks: Sequence[Look], pods_known: bool) -> Result:
         run, deployment = self._run, self._deployment
@@ -181,11 +185,11 @@ class _Cluster:
             found = f"{fits}, which hold {ever} of the {must} that must run at once"
             return "failed", found, "Add nodes to its pool, or lower train_nodes"
         if not pods_known:
-            return "ok", f"{fits}; what is free there is not known", ""
+            return "ok", f"{fits}; their free resources are unknown", ""
         if now < wanted:
             full = "".join(f"; {one.node}: {one.obstacle}" for one in fitting if one.obstacle)
             found = f"{fits}; room for {now} of {wanted} at once now{full}"
-            return "warning", found, "Wait for what runs there, or add nodes to its pool"
+            return "warning", found, "Wait for running pods to end, or add nodes to its pool"
         return "ok", f"{fits}; room for {now} now", ""
 
 
@@ -207,9 +211,9 @@ def explain_unschedulable(looks: Sequence[Look], role: Role, template: str) -> R
     fix = {
         LABEL: f"Label the pool's nodes: kubectl label node <name> {what}; or change accelerator of {role}, "
         f"accelerator_label or spot_label in the deployment, or nodeSelector and affinity of {template}",
-        TAINT: f"Add a toleration for {what} to {template}, or take the taint off the nodes",
+        TAINT: f"Add a toleration for {what} to {template}, or remove the taint from the nodes",
         STATE: f"kubectl uncordon {node}" if what == "cordoned" else f"kubectl describe node {node}",
-        SIZE: f"Ask for less in pods.{role} of the deployment, or add larger nodes to its pool{device}",
+        SIZE: f"Request less in pods.{role} of the deployment, or add larger nodes to its pool{device}",
     }[nearest.kind]
     found = "; ".join(f"{first_names(nodes[one], 4)}: {one}" for one in sorted(nodes, reverse=True))
     return "failed", f"it fits no node. {found}", fix

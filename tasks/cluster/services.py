@@ -27,7 +27,7 @@ _MANIFESTS = {"Accept": f"{_OCI}.index.v1+json, {_OCI}.manifest.v1+json, {_DOCKE
 def probe_store(uri: str, seconds: float) -> Result:
     """Check the store: write a small object, try to write it again, read it and delete it."""
     bucket, key = bucket_of(uri, seconds), f"preflight/{uuid.uuid4().hex}"
-    here = "seen from this machine, with its credentials; pods have their own"
+    here = "checked from this machine with its credentials; pods have their own"
     if bucket is None:
         fix = "Name a prefix of a bucket: store=s3://bucket/prefix"
         return "failed", f"{uri} is a folder, which no pod of a cluster reaches", fix
@@ -143,7 +143,7 @@ def _workflow(address: str, project: str, domain: str, workflow: str, seconds: f
     versions = content.get("workflows")
     if not versions:
         register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
-        fix = f"{register}; where Flyte has no such project: flytectl create project --id {project} --name {project}"
+        fix = f"{register}; if Flyte has no such project: flytectl create project --id {project} --name {project}"
         return "failed", f"{workflow} is not registered in {project}, {domain}", fix
     return "ok", f"{workflow}, latest version {versions[0]['id'].get('version')}", ""
 

@@ -86,25 +86,27 @@ _STAGES = tuple(
 QUESTIONS: dict[Part, Question] = {
     "a": Question(
         "The clipping dilemma",
-        "Does a tight interval waste stale rollouts, and does a wide one collapse on them (Figure 2 of the paper)?",
+        "Does a tight interval leave stale rollouts unused, and does training with a wide one collapse (Figure 2 of "
+        "the paper)?",
         _CLIPPING,
         "[0, 5], one stage",
     ),
     "b": Question(
-        "Where the harm is",
-        "Which tokens make the wide interval collapse (Figure 3 of the paper), and on which side of 1 is the trigger?",
+        "Which tokens do harm",
+        "Which tokens make training with the wide interval collapse (Figure 3 of the paper), and is a trigger's ratio "
+        "below or above 1?",
         (_OFF, *_SCOPES),
         "off",
     ),
     "c": Question(
         "The threshold and the number of stages",
-        "How much do kappa and mu matter? Arms without a number of stages have one.",
+        "How much do kappa and the number of stages matter? Arms without a number have one stage.",
         (_OFF, *_KAPPAS, *_STAGES),
         "off",
     ),
     "d": Question(
-        "The neighbours",
-        "How do all presets stand the same staleness, of one stage?",
+        "All presets",
+        "How well does each preset learn under the same staleness, that of one stage?",
         tuple(Arm(preset, f"optimize.preset={preset}") for preset in PRESETS),
         "mu_grpo",
     ),

@@ -27,10 +27,11 @@ LEVEL = 0.05
 """Significance level: a difference is significant if its p-value is below."""
 _COLUMNS = 132
 _HOW_TO_READ = (
-    "Intervals are of 95 %, by bootstrap over problems and a t distribution over seeds; tests are paired by seed and "
-    "problem, their p-values adjusted by Holm for their number. Wilcoxon is over runs, models x seeds, from six of "
-    "them on. d_z is the mean paired difference of runs in its standard deviations, r their rank-biserial correlation. "
-    "Equal: two one-sided tests put the difference within the margin of {margin} points, p below 0.05."
+    "All intervals are 95 % intervals, by bootstrap over problems and a t distribution over seeds. Tests are paired by "
+    "seed and problem, and Holm's method adjusts their p-values for their number. The Wilcoxon test compares runs "
+    "(models x seeds), and needs at least six. d_z is the mean of the runs' paired differences over their standard "
+    "deviation, and r is their rank-biserial correlation. Two systems are equal if two one-sided tests show that their "
+    "difference lies within {margin} points (p below 0.05)."
 )
 
 
@@ -220,7 +221,7 @@ def tables(result: ReproductionResult) -> dict[str, tuple[str, Table]]:
     """Return title and table by the name of the table; tables without rows are left out."""
     seeds = sorted({len(cell.by_seed) for cell in result.cells})
     numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-    ledger = "Process-seconds by what they were spent on, mean over seeds; making the base policy is no training"
+    ledger = "Process-seconds by phase, mean over seeds; making the base policy is not part of training"
     named = {
         "accuracy": (f"Accuracy after the last update, {numbers} seeds", _accuracies(result)),
         "tests": (f"{result.reference} minus each baseline", _tests(result)),
@@ -229,7 +230,7 @@ def tables(result: ReproductionResult) -> dict[str, tuple[str, Table]]:
         "causes": (f"Seconds that {result.reference} saves, by cause", _causes(result)),
         "ledger": (ledger, _ledgers({(one.model, one.system): one.ledger for one in result.times})),
         "gpus": (
-            "GPU-seconds: those of the step, times the GPUs of its pod",
+            "GPU-seconds: process-seconds of a step, times the GPUs of its pod",
             _ledgers({(one.model, one.system): one.gpu_seconds for one in result.times}),
         ),
     }
@@ -314,7 +315,7 @@ def _causes(result: ReproductionResult) -> Table:
         rows.append((name, *(MISSING if one is None else format_saving(one) for one in saved)))
     if columns:
         sums = [sum(one.seconds for one in result.causes if (one.model, one.baseline) == column) for column in columns]
-        rows.append(("in all", *map(format_saving, sums)))
+        rows.append(("total", *map(format_saving, sums)))
     return number_table("", ("",), [f"{model}, against {baseline}" for model, baseline in columns], rows)
 
 
@@ -325,15 +326,15 @@ def laboratory_markdown(result: LaboratoryResult) -> str:
 
 def _laboratory_legend(result: LaboratoryResult) -> str:
     return (
-        f"{result.seeds} seeds, {result.updates} updates, {result.problems} held-out problems; the base policy has "
-        f"{percent(result.base)}. Differences are to {result.reference!r}, paired by seed and problem; intervals by "
-        "bootstrap over problems and a t distribution over seeds, p by the same, adjusted by Holm."
+        f"{result.seeds} seeds, {result.updates} updates, {result.problems} held-out problems. The base policy has "
+        f"{percent(result.base)}. Differences are to {result.reference!r}, paired by seed and problem. Intervals and p "
+        "are by bootstrap over problems and a t distribution over seeds, and p is adjusted by Holm's method."
     )
 
 
 def arms_table(result: LaboratoryResult) -> Table:
     """Return the table of a part of the laboratory, with a row per arm."""
-    headings = ("at the end (95 %)", "seeds", "best", "vetoed", "clipped", "difference (95 %)", "p")
+    headings = ("final accuracy (95 %)", "by seed", "best", "vetoed", "clipped", "difference (95 %)", "p")
     rows = []
     for arm in result.arms:
         low, high = points(arm.difference_low), points(arm.difference_high)

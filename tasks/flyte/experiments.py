@@ -57,7 +57,7 @@ def find_reports(
     return [reports[run] for run in planned]
 
 
-@step("6")
+@step("7")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
@@ -73,7 +73,7 @@ def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResu
     return ReproductionResult.load(Store(store), result)
 
 
-@step("4")
+@step("5")
 def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[Artifact]:
     """Compare the runs of one part in a table and a figure.
 

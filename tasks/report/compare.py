@@ -48,8 +48,7 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
     rows = [[name, *cells] for name, cells in {**_names(runs), **different_settings(runs)}.items()]
     for values, write in _sections(summaries):
         rows += [[], *([name, *(_mean([value], write) for value in row)] for name, row in values.items())]
-    first, *_ = spent = [training_seconds(summary.ledger) for summary in summaries]
-    rows.append(["training speed", *(f"{first / seconds:.2f}x" if seconds else MISSING for seconds in spent)])
+    rows.append(["training speed", *_speeds(summaries)])
     headings = ["", *(f"{summary.name}\nseed {summary.seed}" for summary in summaries)]
 
     def split(columns: int) -> list[str]:
@@ -174,6 +173,17 @@ def _seconds(summaries: Sequence[RunSummary]) -> _Rows:
         **{label(name): [summary.ledger.get(name) for summary in summaries] for name in names},
         "training": [training_seconds(summary.ledger) for summary in summaries],
     }
+
+
+def _speeds(summaries: Sequence[RunSummary]) -> list[str]:
+    """Return how many times as fast as the first run each run trained, if it made as many updates.
+
+    Starts of processes are left out: which run starts a process depends on what another run left in the cache.
+    """
+    spent = [training_seconds(summary.ledger) - summary.ledger.get("start", 0.0) for summary in summaries]
+    updates = [summary.rows[-1].updates for summary in summaries]
+    pairs = zip(spent, updates, strict=True)
+    return [f"{spent[0] / own:.2f}x" if own and made == updates[0] else MISSING for own, made in pairs]
 
 
 def _benchmark(row: BenchmarkRow) -> _Benchmark:

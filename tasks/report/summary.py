@@ -156,7 +156,8 @@ class RunSummary(_Record):
 
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
-        parts.append(f"training {duration(training_seconds(self.ledger))} of {duration(sum(self.ledger.values()))}")
+        whole, training = sum(self.ledger.values()), training_seconds(self.ledger)
+        parts.append(f"all but evaluate and warm start {duration(training)} of {duration(whole)}")
         if self.gpu_seconds:
             parts.append(f"{sum(self.gpu_seconds.values()) / 3600:,.2f} GPU-hours")
         # No-break spaces keep each part on one line.

@@ -115,7 +115,7 @@ class BenchmarkSettings(Settings):
     """k of avg@k."""
     max_new_tokens: int | None = Field(None, ge=1)
     """Largest length of a response to a problem, in tokens."""
-    temperature: Number | None = Field(None, gt=0)
+    temperature: Number | None = Field(None, ge=0.01)
     """Sampling temperature on this benchmark."""
     greedy: bool = False
     """Generate one greedy response to every problem, too."""

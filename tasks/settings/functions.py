@@ -87,7 +87,11 @@ def _digest(module: str, root: Path) -> str:
     digests: dict[str, str] = {}
     waiting = [module]
     while waiting:
-        for name, path in _files(waiting.pop(), [str(root)]):
+        wanted = waiting.pop()
+        if wanted.endswith(".*"):
+            waiting += _modules_in(wanted.removesuffix(".*"), root)
+            continue
+        for name, path in _files(wanted, [str(root)]):
             if name in digests:
                 continue
             data = path.read_bytes()
@@ -98,6 +102,16 @@ def _digest(module: str, root: Path) -> str:
                 if (top := other.partition(".")[0]) == package or (top not in _OURS and root.name not in _INSTALLED)
             ]
     return hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()
+
+
+def _modules_in(package: str, root: Path) -> list[str]:
+    """Return the modules and packages in a package, any of which ``from package import *`` may import."""
+    files = list(_files(package, [str(root)]))
+    if not files or files[-1][1].name != "__init__.py":
+        return []
+    inside = files[-1][1].parent
+    names = [path.stem for path in inside.glob("*.py")] + [path.parent.name for path in inside.glob("*/__init__.py")]
+    return [f"{package}.{name}" for name in names if name != "__init__"]
 
 
 def _imported(data: bytes, name: str, path: Path) -> Iterator[str]:

@@ -44,7 +44,7 @@ class RunSettings(Settings):
     rollouts."""
     store: StorePlace = "runs"
     """The store of the run's artifacts: a folder or ``s3://bucket/prefix``."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Seed of all random choices of a run: order of prompts, responses, initial weights of a tiny policy."""
 
     @classmethod

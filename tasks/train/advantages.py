@@ -64,21 +64,22 @@ def select(
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
     missing_R = np.isnan(responses.reward_R) & (length_R == 0)
     takes_part_R = ~not_finite_R & ~missing_R
-    correctness_R = torch.from_numpy(np.where(takes_part_R, responses.reward_R, np.float32(np.nan)))
-    reward_R = correctness_R
+    correctness_R = reward_R = torch.from_numpy(np.where(takes_part_R, responses.reward_R, np.float32(np.nan)))
     if rules.overlong_buffer_share is not None:
         penalty_R = overlong_penalty(length_R, max_response_tokens, rules.overlong_buffer_share)
         reward_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))
     random = np.random.default_rng([*seed, 1]) if rules.balance_negatives else None
     found = group_advantages(reward_R, group_R, settings.objective.advantage, random)
+    # By the rewards themselves: a penalty for length does not make an all-correct group informative.
+    scored = _Groups.of(group_R, ~correctness_R.isnan())
+    informative_G = scored.informative(correctness_R)
     if rules.zero_variance == "drop":
-        # By the rewards themselves: a penalty for length does not make an all-correct group informative.
-        groups = _Groups.of(group_R, ~correctness_R.isnan())
-        takes_part_R &= groups.informative(correctness_R)[groups.group_R].numpy()
+        takes_part_R &= informative_G[scored.group_R].numpy()
     if rules.truncated == "mask":
         takes_part_R &= ~responses.truncated_R
     advantage_R = torch.where(torch.from_numpy(takes_part_R), found.advantage_R, 0)
-    return Selection(**{**vars(found), "advantage_R": advantage_R}, takes_part_R=takes_part_R)
+    equal = found.zero_variance_groups if random else int((~informative_G).sum())
+    return Selection(advantage_R, found.groups, equal, found.unscored, takes_part_R)
 
 
 def group_advantages(
@@ -200,9 +201,7 @@ def _surplus(reward_R: Tensor, groups: _Groups, random: np.random.Generator) -> 
     draw_R = torch.from_numpy(random.random(len(reward_R)))
     # Sorted by group and draw, those below come first: their place in the group is their rank.
     order_R = torch.argsort(groups.group_R.double() + torch.where(below_R, draw_R / 2, draw_R / 2 + 0.5))
-    rank_R = torch.empty_like(order_R)
-    rank_R[order_R] = torch.arange(len(order_R))
-    rank_R -= (groups.size_G.cumsum(0) - groups.size_G)[groups.group_R]
+    rank_R = order_R.argsort() - (groups.size_G.cumsum(0) - groups.size_G)[groups.group_R]
     return below_R & (rank_R >= allowed_G[groups.group_R])
 
 

@@ -3,7 +3,6 @@
 Shapes: R responses.
 """
 
-import math
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -197,10 +196,10 @@ def _check_groups(table: pa.Table, group_size: int) -> None:
         raise DataError(f"prompt {names[-1].as_py()}: its group has {rest} of {group_size} responses.")
 
 
-def mean_reward(reward_R: Floats) -> float:
-    """Return the mean over responses that have a reward; NaN when none has."""
+def mean_reward(reward_R: Floats) -> float | None:
+    """Return the mean over responses that have a reward; None if none has."""
     known = reward_R[~np.isnan(reward_R)]
-    return float(known.mean()) if len(known) else math.nan
+    return float(known.mean()) if len(known) else None
 
 
 def group_order(groups: int, seed: Sequence[int]) -> Ints:

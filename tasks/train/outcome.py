@@ -48,7 +48,7 @@ class Outcome:
     """Mean absolute difference of the engine's and the trainer's log-probabilities, for each refresh of rollouts."""
     logp_mismatch_max: float = 0.0
 
-    def check_teaches(self, updates: int, reward: float) -> None:
+    def check_teaches(self, updates: int, reward: float | None) -> None:
         """Check that some response of the stage, which has so many updates, has an advantage.
 
         Raises:
@@ -56,7 +56,13 @@ class Outcome:
         """
         if self.teaches:
             return
-        uniform = f"the {self.groups} groups of {updates} updates have one reward each (mean {reward:.3f})"
+        if self.unscored == self.responses:
+            raise NothingToLearnError(
+                f"optimize: none of the {self.responses} responses has a reward; the outcomes of the verdicts say why. "
+                "Correct the gold answers, or the reward function."
+            )
+        mean = "" if reward is None else f" (mean {reward:.3f})"
+        uniform = f"the {self.groups} groups of {updates} updates have one reward each{mean}"
         if self.zero_variance_groups < self.groups:
             raise NothingToLearnError(
                 f"optimize: {self.zero_variance_groups} of {uniform}, and of the others every advantage is 0 or every "

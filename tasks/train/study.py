@@ -111,10 +111,11 @@ def _measure(
     samples = sample_held_out(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
     verdicts = loop.verifier.verify([pair(sample) for sample in samples])
     correct_PK = np.array([verdict.outcome is Outcome.CORRECT for verdict in verdicts], dtype=np.float64).reshape(-1, k)
+    working = [verdict.shows_working for verdict in verdicts]
     return {
         "update": update,
         "accuracy": float(correct_PK.mean()),
         "problem_accuracy": correct_PK.mean(1).tolist(),
-        "working": float(np.mean([verdict.shows_working for verdict in verdicts])),
+        "working": None if None in working else float(np.mean(np.array(working, dtype=np.float64))),
         "response_tokens": float(np.mean([sample["response_tokens"] for sample in samples])),
     }

@@ -102,7 +102,7 @@ class Trainer:
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 outcome.rows.append({**place, **row})
                 outcome.examples += close_up.examples(place) if close_up else []
-                progress.advance(note=f"reward {row['reward']:.3f}")
+                progress.advance(note="" if row["reward"] is None else f"reward {row['reward']:.3f}")
                 self.after_update(outcome.rows[-1])
                 if self.resume and not (last and staleness + 1 == total) and self.resume.due(len(outcome.rows)):
                     self.resume.save(self.backend, self.updates, outcome, work.logp)
@@ -125,8 +125,9 @@ class Trainer:
         grad_norm = self.backend.step(int(distributed.all_reduce_sum(denominator.cpu())), learning_rate)
         if not math.isfinite(grad_norm):
             raise GateError(
-                f"optimize: the gradient's norm is {grad_norm} at update {self.updates + 1}. Lower "
-                "optimize.learning_rate."
+                f"optimize: the gradient's norm is {grad_norm} at update {self.updates + 1}, with advantages up to "
+                f"{work.selection.advantage_R.abs().max():.3g}. Lower optimize.learning_rate, or the rewards if the "
+                "advantages are large."
             )
         self.updates += 1
         return {

@@ -197,7 +197,7 @@ class Verifier:
         if response is None:
             return Extracted(), Outcome.MISSING
         if self._kind.find is None:
-            return Extracted(), (prompt, response, gold)
+            return Extracted(shows_working=None), (prompt, response, gold)
         extracted = self._kind.find(response)
         if extracted.answer is None or len(extracted.answer) > self._kind.longest:
             return extracted, Outcome.NO_ANSWER

@@ -111,6 +111,7 @@ class Tally:
         self._outcomes: Counter[Outcome] = Counter()
         self._reward = 0.0
         self._scored = self._working = self._tokens = self._truncated = 0
+        self._extracts = True
 
     def add_rollouts(self, rollouts: pa.Table) -> None:
         """Add rows of the rollouts table with the columns response_token_ids and finish_reason."""
@@ -126,7 +127,8 @@ class Tally:
             self._outcomes[outcome] += 1
             self._reward += reward or 0.0
             self._scored += reward is not None
-            self._working += row["shows_working"]
+            self._working += row["shows_working"] or 0
+            self._extracts &= row["shows_working"] is not None
 
     def facts(self) -> dict[str, Any]:
         """Return counts per outcome, the mean reward of scored responses, and means over all responses.
@@ -138,7 +140,7 @@ class Tally:
             "responses": responses,
             "outcomes": {str(outcome): self._outcomes[outcome] for outcome in Outcome if self._outcomes[outcome]},
             "reward": _mean(self._reward, self._scored),
-            "working": _mean(self._working, responses),
+            "working": _mean(self._working, responses) if self._extracts else None,
             "response_tokens": _mean(self._tokens, responses),
             "truncated": _mean(self._truncated, responses),
         }

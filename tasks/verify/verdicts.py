@@ -34,10 +34,13 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.NO_ANSWER: 0.0}
 
 
 class Extracted(NamedTuple):
-    """The content of the last closed box or block of a response, and whether there is text before it."""
+    """The content of the last closed box or block of a response, and whether there is text before it.
+
+    Both are None for a user's function, which judges the whole response.
+    """
 
     answer: str | None = None
-    shows_working: bool = False
+    shows_working: bool | None = False
 
 
 class Judgement(NamedTuple):
@@ -59,7 +62,7 @@ class Verdict:
     """The number that a user's function returned; else 1 if correct, 0 if wrong or without an answer. None where the
     verifier could not judge."""
     extracted: str | None
-    shows_working: bool
+    shows_working: bool | None
 
     @classmethod
     def of(cls, judgement: Judgement, extracted: Extracted) -> "Verdict":

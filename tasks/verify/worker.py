@@ -54,7 +54,10 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     die_with(parent)  # In the middle of a job, the end of standard input would not be noticed.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)  # math-verify warns that its own timeouts are off.
-    replies = os.dup(1)
+    jobs, replies = os.dup(0), os.dup(1)
+    # A user's module, and the programs that it starts, must not read or write the pipes.
+    for standard, flag in ((0, os.O_RDONLY), (1, os.O_WRONLY)):
+        os.dup2(os.open(os.devnull, flag), standard)
     make = {"math": _mathematics, "code": _programs, "function": _function}[settings["kind"]](settings, replies)
     gc.collect()
     gc.freeze()  # A garbage collection in a judge would write to, and so copy, the memory that judges share.
@@ -62,14 +65,16 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     for number in count(1):
         judge = os.fork()
         if not judge:
-            _serve(pid, number, make, settings.get("deadline_seconds", 0), replies)
+            _serve(pid, number, make, settings.get("deadline_seconds", 0), jobs, replies)
         status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
         if status == 0:
             return
         _reply(replies, ENDED, status)
 
 
-def _serve(parent: int, number: int, make: Callable[[], Judge], deadline_seconds: float, replies: int) -> NoReturn:
+def _serve(
+    parent: int, number: int, make: Callable[[], Judge], deadline_seconds: float, jobs: int, replies: int
+) -> NoReturn:
     """Run as a judge: read jobs and write judgements.
 
     SIGPROF ends the process when a job takes more CPU time than ``deadline_seconds``, even inside of C code.
@@ -78,12 +83,11 @@ def _serve(parent: int, number: int, make: Callable[[], Judge], deadline_seconds
     try:
         die_with(parent)
         judge = make()
-        with Path(os.devnull).open("w") as devnull:  # Output of libraries must not mix with the replies.
-            os.dup2(devnull.fileno(), 1)
-            os.dup2(devnull.fileno(), 2)
-        _reply(replies, READY, number, os.getpid())
+        os.dup2(1, 2)  # Warnings of judged answers are dropped, as is what a user's function prints.
+        pid = os.getpid()
+        _reply(replies, READY, number, pid)
         start = f"{number}\n".encode()
-        lines = iter(sys.stdin.buffer)
+        lines = iter(os.fdopen(jobs, "rb"))
         for line in lines:
             if line == start:
                 break
@@ -91,6 +95,8 @@ def _serve(parent: int, number: int, make: Callable[[], Judge], deadline_seconds
             job = json.loads(line)
             signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
             judgement, spent = judge(*job)
+            if os.getpid() != pid:  # A user's function has forked, and this is the child.
+                break
             signal.setitimer(signal.ITIMER_PROF, 0)
             _reply(replies, *judgement)
             if spent or judgement.outcome is Outcome.CRASHED:

@@ -43,7 +43,7 @@ def test_a_right_cluster(plane: ControlPlane, pool: list[Object], ask: Ask) -> N
     assert found["API server"].found.endswith(f"Kubernetes {plane.git_version}")
     if plane.version < SUPPORTED:
         assert found["API server"].fix == "Upgrade the cluster to 1.28 or newer"
-    assert found["permissions"].found == "all 6 that are asked for here"
+    assert found["permissions"].found == "all 6 required permissions"
     assert found["secrets"].found == "mu-grpo: hub-token, wandb-api-key"
     assert found["nodes for rollout"].found == "fits 2 of 5 nodes; room for 14 now"
     assert found["nodes for train"].found == "fits 1 of 5 nodes; room for 2 now"

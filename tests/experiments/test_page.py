@@ -131,7 +131,7 @@ def test_tables_have_every_number(page, result):
     numbers += [number(one.ledger["generate"]) for one in result.times]
     numbers += [duration(seconds) for one in result.times for seconds in one.wall_clocks]
     for text in (words(page), str(result), markdown(result)):
-        for one in [*numbers, "GPU-seconds: those of the step", "1.25", "< 0.001", "not on every seed"]:
+        for one in [*numbers, "GPU-seconds: process-seconds of a step", "1.25", "< 0.001", "not on every seed"]:
             assert one in text
 
 

@@ -56,7 +56,7 @@ def taint(cluster: Objects, key: str, **more: str) -> None:
 @_fails(
     "nodes for rollout",
     f"it fits no node. gpu-rollout-1, gpu-rollout-2: asks 1 {GPU}, has 0 {GPU}",
-    "Ask for less in pods.rollout of the deployment, or add larger nodes to its pool; GPUs are offered by NVIDIA's",
+    "Request less in pods.rollout of the deployment, or add larger nodes to its pool; GPUs are offered by NVIDIA's",
 )
 def without_gpus(cluster: Objects) -> None:
     for node in nodes(cluster):
@@ -66,7 +66,7 @@ def without_gpus(cluster: Objects) -> None:
 @_fails(
     "nodes for train",
     f"gpu-train-1: asks 4 {GPU}, has 2 {GPU}",
-    "Ask for less in pods.train of the deployment, or add larger nodes",
+    "Request less in pods.train of the deployment, or add larger nodes",
 )
 def too_few_gpus(cluster: Objects) -> None:
     nodes(cluster, "gpu-train-1")[0]["status"]["allocatable"][GPU] = "2"

@@ -100,7 +100,7 @@ def test_without_the_pods_of_others_nodes_are_still_judged(gpu_pool: ApiServer, 
         if "list" in one["verbs"]:
             one["resources"] = [kept for kept in one["resources"] if kept != "pods"]
     found = ask(gpu_pool)
-    assert found["nodes for train"].found == "fits 1 of 5 nodes; what is free there is not known"
+    assert found["nodes for train"].found == "fits 1 of 5 nodes; their free resources are unknown"
     assert "may not list pods" in found["permissions"].found
 
 

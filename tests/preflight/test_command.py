@@ -30,7 +30,7 @@ def test_a_run_that_can_start(
     for row in (
         "a run in mu-grpo-development",
         f"API server ok {gpu_pool.url}, Kubernetes v1.33.1-eks-1fbb135",
-        "permissions ok all 6 that are asked for here",
+        "permissions ok all 6 required permissions",
         "secrets ok mu-grpo: hub-token, wandb-api-key",
         # One node has room for 8, the other for 6 beside 2 of another team. Finished and waiting pods use nothing.
         "nodes for rollout ok fits 2 of 5 nodes; room for 14 now",

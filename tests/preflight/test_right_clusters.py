@@ -16,7 +16,7 @@ def test_the_development_cluster_passes(one_machine: ApiServer, ask: Ask) -> Non
     found = ask(one_machine, "development")
     assert rows(found, "warning") == []
     assert rows(found, "failed") == ["store"]  # The store is a folder.
-    assert found["secrets"].found == "none is asked for"
+    assert found["secrets"].found == "none is required"
     assert not [one for one in one_machine.asked if "secrets" in one.path and one.method == "GET"]
     assert "on 1 of 1 nodes" in found["image mu-grpo-cpu"].found
 

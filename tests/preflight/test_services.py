@@ -37,7 +37,7 @@ def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3
     s3.client().put_object(Bucket=name, Key="runs/store.json", Body=b"{}")
     found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "ok"
-    assert "written with If-None-Match, read and removed; seen from this machine, with its credentials" in found.found
+    assert "written with If-None-Match, read and removed; checked from this machine with its credentials" in found.found
     assert s3.keys(name) == ["runs/store.json"]
 
 

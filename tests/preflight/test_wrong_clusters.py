@@ -47,7 +47,7 @@ def test_what_the_api_server_refuses_is_told_in_its_own_words(gpu_pool: ApiServe
     found = ask(gpu_pool)
     assert rows_not_ok(found) == dict.fromkeys(refused, "failed")
     for row, case in refused.items():
-        assert found[row].found == f"the API server would refuse it: {case.found}"
+        assert found[row].found == f"the API server refuses it: {case.found}"
         assert case.fix in found[row].fix
 
 
@@ -60,10 +60,10 @@ def test_refusals_of_other_kinds(gpu_pool: ApiServer, ask: Ask) -> None:
     tainted(gpu_pool)
     found = ask(gpu_pool)
     told = found["pod of verify"]
-    assert (told.state, told.found) == ("failed", f"the API server would refuse it: {message}")
+    assert (told.state, told.found) == ("failed", f"the API server refuses it: {message}")
     assert found["pod of train"].state == "warning"
     assert found["pod of train"].found.startswith("it waits: exceeded quota: mu-grpo, ")
-    assert found["pod of train"].fix == "Wait for what runs in the namespace, or raise the quota"
+    assert found["pod of train"].fix == "Wait until pods of the namespace end, or raise the quota"
     assert found["nodes for train"].state == "failed"  # One finding does not hide the other.
 
 
@@ -116,5 +116,5 @@ def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, 
     assert rows_not_ok(found) == {"nodes for train": "warning", "nodes for rollout": "warning"}
     expected = f"fits 1 of 5 nodes; room for 0 of 1 at once now; gpu-train-1: asks 4 {GPU}, has 3 {GPU}"
     assert found["nodes for train"].found == expected
-    assert "Wait for what runs there, or add nodes" in found["nodes for train"].fix
+    assert "Wait for running pods to end, or add nodes" in found["nodes for train"].fix
     assert found["nodes for rollout"].found.startswith("fits 2 of 5 nodes; room for 3 of 4 at once now; ")

@@ -79,11 +79,14 @@ def test_an_object_that_may_be_callable_is_left_to_the_worker(here: Path, text: 
 
 def test_the_key_of_verification_follows_the_source_and_nothing_else(here: Path) -> None:
     files = {"mine": f"import helper\n{SCORE}", "helper": "from package import deep\n", "unrelated": ""}
+    files["helper"] += "from package.stars import *\n"
     for name, text in files.items():
         (here / f"{name}.py").write_text(text)
-    (here / "package").mkdir()
+    (here / "package/stars").mkdir(parents=True)
     (here / "package/__init__.py").touch()
     (here / "package/deep.py").write_text("LIMIT = 1\n")
+    (here / "package/stars/__init__.py").write_text("__all__ = ['sun']\n")
+    (here / "package/stars/sun.py").touch()
 
     def key() -> str:
         return VerifyInputs(store={"uri": "store", "id": "x"}, seed=0, settings=read()).key()  # type: ignore[arg-type]
@@ -93,8 +96,10 @@ def test_the_key_of_verification_follows_the_source_and_nothing_else(here: Path)
     assert key() == first
     (here / "package/deep.py").write_text("LIMIT = 2\n")
     second = key()
+    (here / "package/stars/sun.py").write_text("LIMIT = 3\n")
+    third = key()
     (here / "mine.py").write_text(files["mine"] + "    # longer\n")
-    assert len({first, second, key()}) == 3
+    assert len({first, second, third, key()}) == 4
 
 
 def test_settings_that_were_read_before_need_no_file(here: Path) -> None:

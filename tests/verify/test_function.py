@@ -20,11 +20,13 @@ from tests.verify.test_step import shard
 
 REWARDS = """
 import os
+import subprocess
 import sys
 import time
 
 from tasks.verify import Outcome
 
+print("noise of the module", flush=True)
 held = []
 
 
@@ -38,6 +40,16 @@ def score(prompt, response, answer):
         held.append(bytearray(8 << 30))
     if response == "exits":
         sys.exit(0)
+    if response == "reads":
+        return float(input())
+    if response == "starts":
+        subprocess.run(["head", "-n", "2"], check=True)
+        return True
+    if response == "forks":
+        if not os.fork():
+            sys.exit(3)
+        os.wait()
+        return True
     if response == "dies":
         os._exit(0)
     if response == "prints":
@@ -76,6 +88,9 @@ def test_ends_of_a_call_of_a_reward_function(capsys: pytest.CaptureFixture[str])
         "exits": (Outcome.CRASHED, None),
         "dies": (Outcome.CRASHED, None),
         "text": (Outcome.CRASHED, None),
+        "reads": (Outcome.CRASHED, None),
+        "starts": (Outcome.CORRECT, 1.0),
+        "forks": (Outcome.CORRECT, 1.0),
         "prints": (Outcome.CORRECT, 1.0),
         "none": (Outcome.NO_ANSWER, 0.0),
         "outcome": (Outcome.GOLD_UNPARSABLE, None),
@@ -87,7 +102,7 @@ def test_ends_of_a_call_of_a_reward_function(capsys: pytest.CaptureFixture[str])
         again = verifier.verify([("B", "raises", "P"), ("B", "more", "Q")])
     assert {name: (one.outcome, one.reward) for name, one in zip(expected, verdicts, strict=False)} == expected
     assert verdicts[-1].outcome is Outcome.MISSING
-    assert {(one.extracted, one.shows_working) for one in verdicts} == {(None, False)}
+    assert {(one.extracted, one.shows_working) for one in verdicts[:-1]} == {(None, None)}
     assert [(one.outcome, one.reward) for one in again] == [(Outcome.CRASHED, None), (Outcome.CORRECT, 1.5)]
     told = capsys.readouterr().out
     assert told.count("Traceback") == 1
@@ -125,6 +140,7 @@ def test_rewards_of_a_stage_are_numbers(store: Store) -> None:
     facts = store.manifest(ref).facts
     assert facts["reward"] == pytest.approx(1 / 3)
     assert facts["outcomes"] == {"correct": 1, "wrong": 1, "no_answer": 1}
+    assert facts["working"] is None  # A function extracts no answer.
 
 
 @pytest.mark.parametrize(
