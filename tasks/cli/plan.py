@@ -239,10 +239,7 @@ def _side_by_side(plan: ClusterPlan) -> Table:
             "refreshes inside a task": _count(prediction.refreshes),
         }
         if not plan.gpus:
-            from tasks.report.ledger import training_seconds  # It imports numpy, which takes time to load.
-
-            training = training_seconds({str(row): value for row, value in seconds.items()})
-            return {"wall-clock": wall, **rows, "training": duration(training), **counts}
+            return {"wall-clock": wall, **rows, **counts}
         held = sum(seconds.values())
         return {
             "wall-clock": wall,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.errors import DataError
 from tasks.formats import MISSING, duration, label, moment, percent
-from tasks.report.ledger import ROWS, training_seconds
+from tasks.report.ledger import ROWS
 from tasks.report.parameters import format_value
 from tasks.report.summary import BenchmarkRow, RunSummary
 from tasks.report.tables import text_table
@@ -171,19 +171,17 @@ def _seconds(summaries: Sequence[RunSummary]) -> _Rows:
     return {
         "wall-clock": [summary.wall_clock for summary in summaries],
         **{label(name): [summary.ledger.get(name) for summary in summaries] for name in names},
-        "training": [training_seconds(summary.ledger) for summary in summaries],
+        "training": [summary.training for summary in summaries],
     }
 
 
 def _speeds(summaries: Sequence[RunSummary]) -> list[str]:
-    """Return how many times as fast as the first run each run trained, if it made as many updates.
-
-    Starts of processes are left out: which run starts a process depends on what another run left in the cache.
-    """
-    spent = [training_seconds(summary.ledger) - summary.ledger.get("start", 0.0) for summary in summaries]
-    updates = [summary.rows[-1].updates for summary in summaries]
-    pairs = zip(spent, updates, strict=True)
-    return [f"{spent[0] / own:.2f}x" if own and made == updates[0] else MISSING for own, made in pairs]
+    """Return how many times as fast as the first run each run trained, if it made as many updates."""
+    first, updates = summaries[0].training, summaries[0].rows[-1].updates
+    return [
+        f"{first / one.training:.2f}x" if first and one.training and one.rows[-1].updates == updates else MISSING
+        for one in summaries
+    ]
 
 
 def _benchmark(row: BenchmarkRow) -> _Benchmark:

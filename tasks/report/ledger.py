@@ -35,6 +35,8 @@ class Ledger:
     seconds: dict[str, float]
     wall_clock: float
     """Seconds during which at least one process of the run worked; parallel work counts once."""
+    training: float
+    """Seconds of wall-clock of generation, verification and optimization, as ``stage_clock`` counts them."""
     gpu_seconds: dict[str, float] = field(default_factory=dict)
     """Seconds times the number of GPUs that the process saw, by row; empty if no process saw a GPU."""
     worked: list[Span] = field(default_factory=list)
@@ -44,16 +46,6 @@ class Ledger:
     def total(self) -> float:
         """Process-seconds of all rows."""
         return sum(self.seconds.values())
-
-    @property
-    def training(self) -> float:
-        """Process-seconds without evaluation and without making the base policy."""
-        return training_seconds(self.seconds)
-
-
-def training_seconds(seconds: dict[str, float]) -> float:
-    """Return the seconds of a ledger without evaluation and without making the base policy."""
-    return sum(value for row, value in seconds.items() if row not in ("evaluate", "warm_start"))
 
 
 def make_ledger(history: History) -> Ledger:
@@ -90,6 +82,7 @@ def make_ledger(history: History) -> Ledger:
     return Ledger(
         {row: seconds[row] for row in order},
         union_seconds(worked) + earlier,
+        stage_clock(history)[-1],
         {row: gpu_seconds[row] for row in order} if any(gpu_seconds.values()) else {},
         merge(worked),
     )

@@ -12,7 +12,7 @@ from tasks.report.drawing import Picture
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures, shown_stages
 from tasks.report.history import History, Stage, load_history
-from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, steps_of, training_seconds
+from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, steps_of
 from tasks.report.look import render
 from tasks.report.parameters import resolved_settings
 from tasks.report.summary import RunSummary, make_summary
@@ -114,7 +114,6 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         steps=steps_of(history),
         seconds_at_work=seconds_at_work,
         ledger_words=ROWS,
-        training_seconds=training_seconds,
         figures={name: picture.svg for name, picture in figures.items()},
         words=all_figures(),
         shown_stages=shown_stages(history),

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from tasks.formats import duration, label, number, percent, percent_range
 from tasks.process.provenance import execution, waits
 from tasks.report.history import EvaluatedPolicy, History, Result, headline
-from tasks.report.ledger import Ledger, training_seconds, union_seconds
+from tasks.report.ledger import Ledger, union_seconds
 from tasks.report.tables import COLUMNS, text_table
 from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
@@ -99,6 +99,8 @@ class RunSummary(_Record):
     """GPU-seconds by row; empty if no process saw a GPU."""
     wall_clock: float
     """Seconds; less than the sum of the ledger if steps ran in parallel."""
+    training: float | None = None
+    """Seconds of wall-clock of generation, verification and optimization; None in a report of an older version."""
     execution: Execution | None = None
     """The execution that printed this summary."""
     report: str = ""
@@ -156,8 +158,8 @@ class RunSummary(_Record):
 
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
-        whole, training = sum(self.ledger.values()), training_seconds(self.ledger)
-        parts.append(f"all but evaluate and warm start {duration(training)} of {duration(whole)}")
+        if self.training is not None:
+            parts.append(f"training {duration(self.training)} of {duration(self.wall_clock)}")
         if self.gpu_seconds:
             parts.append(f"{sum(self.gpu_seconds.values()) / 3600:,.2f} GPU-hours")
         # No-break spaces keep each part on one line.
@@ -185,6 +187,7 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
         ledger=ledger.seconds,
         gpu_seconds=ledger.gpu_seconds,
         wall_clock=ledger.wall_clock,
+        training=ledger.training,
     )
 
 

@@ -85,11 +85,13 @@ def test_compare_two_runs(mu_grpo, grpo, tmp_path):
     assert max(len(line) for line in text.splitlines()) <= 80
     assert rows["avg@4, 128 updates"] == ["83.6 %", "83.6 %"]
     assert rows["switch"] == ["–", "24.0 s"]  # noqa: RUF001
-    assert rows["training speed"] == ["1.00x", "0.81x"]
+    assert rows["training speed"] == ["1.00x", "0.80x"]
     assert rows["mu_grpo, mu 32"] == ["grpo, mu 4"]
     longer = make_run(tmp_path, 2, updates_per_stage=64, updates_per_rollout=64)
     rows = cells(compare([compared(summary_of(mu_grpo)), compared(summary_of(longer))]))
     assert rows["avg@4, 96 updates"][1:] == ["–"]  # noqa: RUF001
+    shorter = cells(compare([compared(summary_of(mu_grpo)), compared(summary_of(make_run(tmp_path / "one", 1)))]))
+    assert shorter["training speed"] == ["1.00x", "–"]  # noqa: RUF001
 
 
 def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo):
