@@ -34,14 +34,14 @@ def results_page(runs: list[ComparedRun]) -> str:
     first = runs[0].summary
     return (
         "# Results of the tiny run\n\n"
-        "Which accuracy do both workflows reach on the tiny policy, and in which time? `make results` wrote this page on two "
-        "CPU cores.\n\n"
+        "Which accuracy do both workflows reach on the tiny policy, and in which time? `make results` wrote this page on "
+        "two CPU cores.\n\n"
         "## Accuracy and time\n\n"
         "The table has the mean over seeds, and the range in parentheses. `make compare` runs one seed.\n\n"
         "![Accuracy over updates, and seconds of training by phase, of both workflows](results.svg)\n\n"
         f"Accuracies are {first.headline} over {first.problems} held-out problems. One process executes all steps, one "
-        "after the other. The warm start teaches the policy to guess and to show its working. Training here selects the "
-        "second strategy, and teaches little arithmetic.\n\n" + comparison_markdown(summaries)
+        "after the other. The warm start teaches the policy to guess and to show its working. Training here selects "
+        "the second strategy, and teaches little arithmetic.\n\n" + comparison_markdown(summaries)
     )
 
 
