@@ -37,9 +37,9 @@ PAGE = """# Storage
 How fast is a store on S3, compared with plain boto3?
 `python -m tools.benchmarks.storage --repeats {repeats} --page docs/storage.md` wrote this page on {machine}.
 
-The S3 server runs on the same machine and shares its cores. Both sides transfer in turn, {repeats} times, and the tables have
-medians. Ours is the store, which computes and checks digests and writes manifests. boto3 transfers ten files at the
-same time and checks nothing.
+The S3 server runs on the same machine and shares its cores. Both sides transfer in turn, {repeats} times, and the
+tables have medians. Ours is the store, which computes and checks digests and writes manifests. boto3 transfers ten
+files at the same time and checks nothing.
 
 An artifact of one file is two objects: the file and its manifest. boto3 transfers as many objects, each file and a
 second object of 1.5 KB. `boto3-data` uploads only the files, with half the requests. *Of boto3's* is the speed as a

@@ -34,8 +34,8 @@ def results_page(runs: list[ComparedRun]) -> str:
     first = runs[0].summary
     return (
         "# Results of the tiny run\n\n"
-        "Which accuracy do both workflows reach on the tiny policy, and in which time? `make results` wrote this page on "
-        "two CPU cores.\n\n"
+        "Which accuracy do both workflows reach on the tiny policy, and in which time? `make results` wrote this page "
+        "on two CPU cores.\n\n"
         "## Accuracy and time\n\n"
         "The table has the mean over seeds, and the range in parentheses. `make compare` runs one seed.\n\n"
         "![Accuracy over updates, and seconds of training by phase, of both workflows](results.svg)\n\n"

@@ -114,7 +114,8 @@ _PAGE = """# Faults
 How much work does a run repeat after a fault, and is its result still the same? `make faults` wrote this page.
 
 It makes runs of `mu_grpo_2` with [tools/small.yaml](../tools/small.yaml) and starts them again after every kill until
-they end. A part of a shard has 128 responses, a shard has 512, and a checkpoint follows every 2 updates. The columns are
+they end. A part of a shard has 128 responses, a shard has 512, and a checkpoint follows every 2 updates. The columns
+are
 
 - *at*: the last thing that the run had done before each fault, or the kinds of failed requests;
 - *repeated*: responses, answers and updates that were complete and were made again, in total;
