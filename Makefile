@@ -33,7 +33,7 @@ results: $(BIN)/.installed ## run both with three seeds, and write docs/results.
 	  $(BIN)/pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE) --seed $$seed || exit 1; \
 	done
 	@$(BIN)/python -m tools.docs.results runs/tiny-cpu
-	@printf '\n## A second run\n\n`make demo`, started again, ends with\n\n```text\n' >> docs/results.md
+	@printf '\n## A second run\n\nThe output of `make demo`, started again, ends with\n\n```text\n' >> docs/results.md
 	@$(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) | grep ^now >> docs/results.md
 	@printf '```\n' >> docs/results.md
 	@$(BIN)/python -m tools.docs.picture

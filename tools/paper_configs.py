@@ -130,19 +130,21 @@ def page() -> str:
 
 _PAGE = """# Hyper-parameters
 
-Written by `make configs` {origin}, which also writes a file per run into configs/paper: five
-models, three systems, 4 H200 or one. Every setting that decides a result is in this table or in the list below it, with
-where its value comes from ({shown}):
+Which values do the paper's runs have, and where does each value come from?
+`make configs` writes this page {origin}, and a file per run into configs/paper: five models, three
+systems, 4 H200 or one. Every setting that can change a result is in this table or in the list below it. The table has
+the source of each value ({shown}):
 
 {legend}
 
-The public parts of the paper name two of its five models; the other three are choices. Where *runs* is empty, a value
-is that of all runs; a row takes the place of those above it in the runs that it names. A run has four stages (stated),
-a constant of the workflows, and takes a stage's groups in a random order (chosen).
+The public parts of the paper name two of its five models; the other three are chosen. If *runs* is empty, the value is
+that of all runs. A row replaces the rows above it in the runs that it names. A run has four stages (stated), which is a
+constant of the workflows, and uses the groups of a stage in a random order (chosen).
 
 {table}
 
-Without effect in these runs, or in those that are named; of a section, what the table does not have:
+These settings have no effect in the runs that are named, or in all runs. A section stands for its settings that are not
+in the table.
 
 {unused}
 """

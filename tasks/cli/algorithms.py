@@ -38,7 +38,7 @@ def describe(objective: ObjectiveSettings) -> dict[str, str]:
         "coefficient": " * ".join(factors),
         "divided by": _DIVISORS[objective.aggregation]
         + (", of kept tokens" if objective.denominator == "kept" else ""),
-        "besides": "; ".join(rules) or _NOTHING,
+        "other rules": "; ".join(rules) or _NOTHING,
     }
 
 
@@ -77,11 +77,12 @@ def _bounds(gate: kinds.GateSettings) -> list[str]:
     match gate:
         case kinds.SecondMomentGate(second_moment=moment):
             tokens = "harmful tokens" if moment.harmful_only else "all tokens"
-            return [f"low and high by the second moment of log r, {moment.threshold:g} over {tokens}, {moment.form}"]
+            limit = f"{moment.threshold:g} over {tokens}, {moment.form}"
+            return [f"low and high keep the second moment of log r below {limit}"]
         case kinds.BalanceGate(balance=balance):
-            ends = f"[{gate.low:g}, {gate.high:g}] to [{balance.low_max:g}, {balance.high_max:g}]"
-            target = f"until positives weigh {balance.target:g} times negatives, by {balance.statistic}"
-            return [f"low and high from {ends} {target}"]
+            ends = f"[{gate.low:g}, {gate.high:g}] up to [{balance.low_max:g}, {balance.high_max:g}]"
+            target = f"until the mass of A >= 0 is {balance.target:g} times that of A < 0 ({balance.statistic})"
+            return [f"low and high rise from {ends} {target}"]
     return []
 
 
@@ -150,11 +151,11 @@ def _data(objective: ObjectiveSettings) -> list[str]:
     """Return the rules by which responses are selected and updates are scheduled."""
     data, schedule = objective.data, objective.schedule
     rules = {
-        "zero-variance groups out": data.zero_variance == "drop",
-        "surplus negatives out": data.balance_negatives,
-        "truncated masked": data.truncated == "mask",
-        f"overlong penalty over {data.overlong_buffer_share or 0:.0%}": data.overlong_buffer_share,
+        "drops zero-variance groups": data.zero_variance == "drop",
+        "drops surplus negatives": data.balance_negatives,
+        "masks truncated responses": data.truncated == "mask",
+        f"overlong penalty in the last {data.overlong_buffer_share or 0:.0%}": data.overlong_buffer_share,
         f"{schedule.updates_per_batch} updates per batch": schedule.updates_per_batch > 1,
-        f"proximal every {schedule.batches_per_proximal} batches": schedule.batches_per_proximal > 1,
+        f"new proximal policy every {schedule.batches_per_proximal} batches": schedule.batches_per_proximal > 1,
     }
     return [rule for rule, applies in rules.items() if applies]

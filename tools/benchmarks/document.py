@@ -44,7 +44,7 @@ def write_page(page: Path, folder: Path = BASELINES) -> None:
         figure = page.parent / FIGURE
         figure.parent.mkdir(parents=True, exist_ok=True)
         figure.write_text(ratios(kept) + "\n", encoding="utf-8")
-        parts.append(f"![Every ratio that has a bar, as a share of it]({FIGURE})")
+        parts.append(f"![Every ratio with a required value, divided by this value]({FIGURE})")
     replace_between_marks(page, MARK, "\n\n".join([*parts, *map(section, kept)]) + "\n")
 
 
@@ -56,21 +56,21 @@ def section(found: Measured, command: str = "", level: int = 2) -> str:
         command: that measures it; without one, that of all benchmarks with its name.
         level: of its heading.
     """
-    ways, beside = _table("", f"median, {found.unit}", "range"), _table("", "ratio", "range", "asked for", "")
+    ways, beside = _table("", f"median, {found.unit}", "range"), _table("", "ratio", "range", "required", "result")
     for name, values in found.ways.items():
         ways.add_row(name, number(statistics.median(values)), spread(values))
     for one in found.ratios:
-        verdict = {None: "", True: "holds", False: "**short**"}[one.holds]
+        verdict = {None: "", True: "met", False: "**not met**"}[one.holds]
         beside.add_row(f"{one.of} / {one.beside}", number(one.value), spread(one.values), one.asked, verdict)
     repeats = max(map(len, found.ways.values()))
-    often = "Once" if repeats == 1 else f"{repeats} times in turn"
+    often = "Measured once" if repeats == 1 else f"Measured {repeats} times, in turn"
     lines = [f"{found.what} {often} (`{command or f'python -m tools.benchmarks {found.name}'}`)."]
     tables = [render_markdown(ways), *([render_markdown(beside)] if found.ratios else [])]
     tabled = {name: value for name, value in found.facts.items() if _is_long(value)}
     facts = [f"{name}: {_fact(value)}" for name, value in found.facts.items() if name not in tabled]
     lines += [*tables, *([f"{'; '.join(facts)}."] if facts else [])]
     lines += [render_markdown(_fact_table(name, value)) for name, value in tabled.items()]
-    lines += [f"Found: {found.finding}"] if found.finding else []
+    lines += [f"Findings: {found.finding}"] if found.finding else []
     return "\n\n".join([f"{'#' * level} {_NAMES.get(found.name, found.name.capitalize())}", *lines])
 
 
@@ -96,8 +96,8 @@ def ratios(kept: Sequence[Measured]) -> str:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.grid(visible=False)
-        axes.set_xlabel("ratio by what is asked for; > at least, < at most", fontsize=7)
-        return drawing.to_svg(figure, "ratios", "Ratios as shares of what is asked for")
+        axes.set_xlabel("ratio / required value; > at least, < at most", fontsize=7)
+        return drawing.to_svg(figure, "ratios", "Ratios divided by their required values")
 
 
 def number(value: float) -> str:
@@ -118,7 +118,7 @@ def _short(one: Ratio) -> str:
 def _machine(kept: Sequence[Measured]) -> str:
     """Machine and versions, once; where benchmarks differ in them, each of their values."""
     if not kept:
-        return "Nothing is kept yet: `make bench`."
+        return "Nothing is measured yet: run `make bench`."
     values: dict[str, dict[str, None]] = {}
     for found in kept:
         for name, value in found.machine.items():
@@ -128,7 +128,7 @@ def _machine(kept: Sequence[Measured]) -> str:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
         f"Measured {when}: {', '.join(told)}. `python -m tools.benchmarks --page docs/performance.md` writes this part "
-        "from tools/benchmarks/baselines. Ratios are medians over the pairs of repeats."
+        "from tools/benchmarks/baselines. A ratio is the median over the pairs of repeats."
     )
 
 

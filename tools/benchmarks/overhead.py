@@ -92,7 +92,7 @@ def measure(repeats: int) -> Measured:
     minutes = [(four + rest) / 60 for four, rest in zip(*ways.values(), strict=True)]
     return Measured(
         name="overhead",
-        what="Seconds of a whole run of Mu-GRPO: generation, verification, optimization and evaluation, and all else.",
+        what="Seconds of a whole run: generation, verification, optimization and evaluation (the four), and all else.",
         unit="s",
         ways=ways,
         ratios=[Ratio(ELSE, "the command's seconds", shares, LIMIT, at_most=True)],

@@ -71,7 +71,7 @@ def measure(repeats: int) -> Measured:
     values = in_turn({**{name: judged(*case) for name, case in given.items()}, ALONE: started}, repeats, "programs")
     return Measured(
         name="programs",
-        what=f"Tests that are run per second of CPU time, {PROGRAMS} programs of a kind.",
+        what=f"Tests per second of CPU time, with {PROGRAMS} programs of each kind.",
         unit="tests/s",
         ways=values,
         ratios=[ratio(values, name, ALONE) for name in given],

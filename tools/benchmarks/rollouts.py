@@ -30,8 +30,8 @@ SETTINGS = RolloutSettings(responses_per_prompt=8, max_new_tokens=32)
 WARM = WarmStartSettings(working_updates=60, guessing_updates=20)
 STEP, ENGINE = "the step", "the engine alone"
 FINDING = (
-    "cProfile: beside the engine the step tokenises prompts, decodes responses, writes Parquet and waits for the "
-    "disk. Prompts are tokenised together, which takes less than one by one."
+    "cProfile: besides the engine, the step tokenises prompts, decodes responses, writes Parquet and waits for the "
+    "disk. It tokenises all prompts together, which takes less time than one by one."
 )
 
 

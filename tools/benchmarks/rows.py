@@ -245,7 +245,7 @@ def measure(_: int) -> Measured:
     largest, before = SIZES[-1], SIZES[-2]
     return Measured(
         name="rows",
-        what="Peak anonymous MiB of a step's process on a stage of so many responses.",
+        what="Peak anonymous memory of a step's process, by the number of responses of the stage.",
         unit="MiB",
         ways={f"{step}, {rows:,} rows": [at["peak"]] for step, sizes in found.items() for rows, at in sizes.items()},
         ratios=[
@@ -254,11 +254,11 @@ def measure(_: int) -> Measured:
         ],
         facts={
             "shard": f"at most {SHARD:,} responses, in row groups of {_ROWS:,}",
-            "optimize": f"{UPDATES} updates of {PER_UPDATE:,} responses; tokens_per_micro_batch as set by default",
-            "verify": "20 different pairs of gold and answer; every portion judges them once",
-            "report": "the reading of two policies' responses to problems",
-            "evaluation": "not here: it holds its samples, which grow with benchmarks and not with rollouts",
-            "MiB above where the step starts": {
+            "optimize": f"{UPDATES} updates of {PER_UPDATE:,} responses; default tokens_per_micro_batch",
+            "verify": "20 different pairs of gold answer and answer, which every portion judges once",
+            "report": "reads the responses of two policies to problems",
+            "evaluation": "not measured; it holds its samples, which grow with benchmarks and not with rollouts",
+            "MiB above the start of the step": {
                 step: {f"{rows:,}": one["peak"] - one["start"] for rows, one in at.items()}
                 for step, at in found.items()
             },

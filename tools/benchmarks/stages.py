@@ -39,9 +39,9 @@ BARS = {END_TO_END: 1.53, GENERATION: 1.82, TO_LEVEL: 2.2}
 
 
 FINDING = (
-    "The replay of docs/speedup.md: Mu-GRPO generates in fewer passes, with more rows each. Here these take longer, so "
-    "the time falls by less than the passes do; and generation is too small a part of training for the paper's ratio "
-    "from end to end, were it free."
+    "The causes are those of docs/speedup.md. Mu-GRPO generates in fewer passes, with more rows each. Here such "
+    "passes take longer, so the seconds fall by less than the number of passes. Generation is too small a part of "
+    "training here for the end-to-end ratio of the paper, even if it took no time."
 )
 
 
@@ -94,18 +94,19 @@ def measure(repeats: int) -> Measured:
     ratios, missed = _ratios(runs)
     return Measured(
         name="stages",
-        what=f"Seconds of {runs[0].history.evaluated[-1].updates} updates of a tiny policy: four stages, and mu = 4.",
+        what=f"Seconds of {runs[0].history.evaluated[-1].updates} updates of a tiny policy by Mu-GRPO (four stages) "
+        "and by GRPO (mu = 4).",
         unit="s",
         ways=ways,
         ratios=ratios,
         finding=FINDING,
         facts={
-            "accuracy at the end, every seed": {
+            "final accuracy of every seed": {
                 NAMES[system]: [one.history.evaluated[-1].accuracy.value for one in made[system]] for system in NAMES
             },
             **missed,
-            "what this size can show": _limits(made),
-            "of a run": {NAMES[system]: _counts(made[system]) for system in NAMES},
+            "limits at this size": _limits(made),
+            "mean of a run": {NAMES[system]: _counts(made[system]) for system in NAMES},
             "seconds saved, by cause": {one.name: one.seconds for one in split_causes(runs, OURS, [BASELINE])},
             "threads": torch.get_num_threads(),
         },
@@ -120,7 +121,7 @@ def _ratios(runs: Sequence[SystemRun]) -> tuple[list[Ratio], dict[str, str]]:
         if len(known) == len(speed.by_seed):
             ratios.append(Ratio(f"Mu-GRPO, {speed.name}", NAMES[BASELINE], known, BARS[speed.name]))
         else:
-            missed[speed.name] = f"reached on {len(known)} of {len(speed.by_seed)} seeds, {BARS[speed.name]} asked for"
+            missed[speed.name] = f"reached on {len(known)} of {len(speed.by_seed)} seeds, {BARS[speed.name]} required"
     return ratios, missed
 
 
@@ -132,8 +133,8 @@ def _limits(made: Mapping[str, Sequence[SystemRun]]) -> dict[str, float]:
     passes = {system: _counts(runs)["engine passes"] for system, runs in made.items()}
     return {
         "generation's share of GRPO's training": sum(generating) / sum(clock),
-        "end to end, were generation free": sum(clock) / (sum(clock) - sum(generating)),
-        "generation, did a pass take as long whatever its rows": passes[BASELINE] / passes[OURS],
+        "end to end, if generation took no time": sum(clock) / (sum(clock) - sum(generating)),
+        "generation, if the rows of a pass took no time": passes[BASELINE] / passes[OURS],
     }
 
 
@@ -148,7 +149,7 @@ def _counts(runs: Sequence[SystemRun]) -> dict[str, float]:
     passes = statistics.mean(float(one[0]) for one in work)
     return {
         "engine passes": passes,
-        "ms of generation by passes": 1000 * generating / passes,
+        "ms of generation per pass": 1000 * generating / passes,
         "rows computed in a pass": statistics.mean(float(one[1] / one[0]) for one in work),
         "response tokens": statistics.mean(float(one.response_tokens) for one in runs),
         "loads of a policy": mean(

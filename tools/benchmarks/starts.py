@@ -24,9 +24,9 @@ CONFIG = ROOT / "configs/tiny-cpu.yaml"
 PROGRAM = str(Path(sys.executable).parent / "mu-grpo")
 BARS = {"pyflyte run, until its first step": 4.0, "pyflyte run, all cached": 6.0, "mu-grpo plan": 1.0}
 FINDING = (
-    "python -X importtime and cProfile: what starts is flytekit, its plugin for training and kubernetes, on which "
-    "it depends. A run that finds all in the cache loads neither torch nor matplotlib, and reads the metadata of "
-    "every installed package once."
+    "python -X importtime and cProfile: the start imports flytekit, its plugin for training, and kubernetes, on "
+    "which the plugin depends. A run whose tasks are all cached loads neither torch nor matplotlib, and reads the "
+    "metadata of every installed package once."
 )
 
 
@@ -86,7 +86,7 @@ def measure(repeats: int) -> Measured:
         values = in_turn(dict(zip(BARS, works, strict=True)), repeats, "starts")
     return Measured(
         name="starts",
-        what="Seconds until something happens, and until nothing had to.",
+        what="Seconds until the first step of a run, of a run that finds all in the cache, and of a plan.",
         unit="s",
         ways=values,
         ratios=[Ratio(name, "1 s", values[name], bar, at_most=True) for name, bar in BARS.items()],

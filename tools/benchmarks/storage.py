@@ -34,14 +34,20 @@ from tools.s3 import S3, rclone, rclone_version, server
 
 PAGE = """# Storage
 
-Written by `python -m tools.benchmarks.storage --repeats {repeats} --page docs/storage.md` on {machine}.
+How fast is a store on S3, compared with plain boto3?
+`python -m tools.benchmarks.storage --repeats {repeats} --page docs/storage.md` wrote this page on {machine}.
 
-A store on an S3 server of this machine, which shares its cores, beside plain boto3 with ten files at once,
-{repeats} times in turn; medians. Ours makes and checks digests and writes manifests; boto3 checks nothing. An
-artifact of one file is two objects, the file and its manifest, and boto3 transfers as many: each file and a second
-object of 1.5 KB; `boto3-data` uploads the files alone, with half the requests. CPU is that of both processes during the
-transfer. In a run every shard is written by a step of its own. moto is Python and closes the connection after every
-request; {native}.
+The S3 server runs on the same machine and shares its cores. Both sides transfer in turn, {repeats} times, and the
+tables have medians. Ours is the store, which computes and checks digests and writes manifests. boto3 transfers ten
+files at the same time and checks nothing.
+
+An artifact of one file is two objects: the file and its manifest. boto3 transfers as many objects, each file and a
+second object of 1.5 KB. `boto3-data` uploads only the files, with half the requests. *Of boto3's* is the speed as a
+multiple of that of boto3. *CPU s* and *server's* are the CPU seconds of the client and of the server during the
+transfer; *peak MiB* is the largest memory of the client.
+
+In a run, a separate step writes each shard. moto is written in Python and closes the connection after every request;
+{native}.
 
 """
 PARTS = ("checkpoint", "shards", "artifacts", "digests")
@@ -237,7 +243,7 @@ def all_tables(place: Path, parts: Sequence[str], shards: int, repeats: int) -> 
     else:
         print("no table on a native server: no rclone", file=sys.stderr)
     if "digests" in parts:
-        tables["The check of 2 GiB on the disk"] = digests(large, repeats)
+        tables["Verifying digests of 2 GiB on the disk"] = digests(large, repeats)
     return tables
 
 
@@ -275,7 +281,7 @@ def main() -> None:
         versions = ", ".join(f"{name} {version(name)}" for name in ("boto3", "s3fs", "moto"))
         machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
         found = rclone_version()
-        native = f"{found} is compiled and keeps connections" if found else "a native server was not there to measure"
+        native = f"{found} is compiled and keeps connections" if found else "no compiled server was measured"
         options.page.write_text(
             PAGE.format(repeats=options.repeats, machine=machine, native=native) + "\n".join(sections)
         )

@@ -27,8 +27,8 @@ PER_UPDATE = 16
 FROZEN = Frozen(Shape(vocabulary=32, width=64, layers=2), groups=UPDATES * 2, group_size=8, median=20, longest=64)
 LIMIT_MS = 2.0
 FINDING = (
-    "cProfile: the trainer's own time is that of small operations, most of them the objective's and the row of "
-    "diagnostics; numbers of an update are brought together once, and not per micro-batch."
+    "cProfile: the trainer's own time consists of small operations, mostly of the objective and of the row of "
+    "diagnostics. The numbers of an update are gathered once, not per micro-batch."
 )
 
 
@@ -97,6 +97,6 @@ def measure(repeats: int) -> Measured:
         unit="ms",
         ways=values,
         ratios=[Ratio("the trainer's own", "1 ms", own, LIMIT_MS, at_most=True)],
-        facts={"tokens an update": FROZEN.tokens / UPDATES, "threads": torch.get_num_threads()},
+        facts={"tokens per update": FROZEN.tokens / UPDATES, "threads": torch.get_num_threads()},
         finding=FINDING,
     )

@@ -47,13 +47,13 @@ CRASHING, BOTH, WITHOUT = (
     "1 worker, 1 % crashing and 1 % hanging, without the seconds of bad answers",
 )
 FINDING = (
-    "process_time and psutil: beside judging, a parent that takes in every outcome as it comes costs CPU time, so they "
-    "are taken in every few milliseconds; and most of a new worker's time is the loading of math-verify, so the "
-    "process that has loaded it forks the next judge. cProfile of such a judge: the first answer of a form takes most, "
-    "since the parser learns it, so right and wrong answers of usual forms are judged before it is forked. strace and "
-    "perf: CPython maps and unmaps a chunk for frames 90 times for an answer; calling the judge from a frame that "
-    "brings a larger chunk saves a tenth, and was given up, because it patches a private field of CPython. Two "
-    "whole numbers are compared without math-verify."
+    "process_time and psutil: besides judging, a parent that reads every outcome at once costs CPU time, so it "
+    "reads outcomes every few milliseconds. Most of the time of a new worker is the import of math-verify, so the "
+    "process that has imported it forks the next judge. cProfile of such a judge: the first answer of a form takes "
+    "most of the time, because the parser learns the form; therefore correct and wrong answers of usual forms are "
+    "judged before the fork. strace and perf: CPython maps and unmaps a chunk for frames 90 times per answer. "
+    "Calling the judge from a frame with a larger chunk saves a tenth; this was not kept, because it patches a "
+    "private field of CPython. Two whole numbers are compared without math-verify."
 )
 BAD_GOLD = "42"
 Pair = tuple[str, str]
@@ -213,7 +213,7 @@ def measure(repeats: int) -> Measured:
     bad = 2 * ANSWERS // 100
     return Measured(
         name="verification",
-        what=f"Answers judged per second of CPU time, {ANSWERS} different ones.",
+        what=f"Judged answers per second of CPU time, with {ANSWERS} different answers.",
         unit="answers/s",
         ways=values,
         ratios=[
@@ -225,12 +225,12 @@ def measure(repeats: int) -> Measured:
             ratio(values, WITHOUT, LOOP, BAR),
         ],
         facts={
-            "ms that a bad answer costs beside its own": 1000
+            "ms that a bad answer costs besides its own time": 1000
             * statistics.median(
                 ((ANSWERS + bad) / with_bad - ANSWERS / good) / bad
                 for with_bad, good in zip(besides, values[ONE], strict=True)
             ),
-            "answers judged, all repeats": {way: dict(sorted(found.items())) for way, found in counted.items()},
+            "judged answers, all repeats": {way: dict(sorted(found.items())) for way, found in counted.items()},
             "deadline, s": MathVerifySettings().deadline_seconds,
         },
         finding=FINDING,

@@ -46,10 +46,10 @@ def _row(entry: Entry) -> str:
 
 def preset_lines() -> str:
     """Return a table of the terms of the objective, with a preset per row."""
-    rows = ["| preset | `A` | `c` | divided by | besides |", "|---|---|---|---|---|"]
+    rows = ["| preset | `A` | `c` | divided by | other rules |", "|---|---|---|---|---|"]
     for name, preset in PRESETS.items():
-        *formulas, besides = describe(ObjectiveSettings.parse(preset.row)).values()
-        rows.append(f"| {' | '.join([*(f'`{one}`' for one in [name, *formulas]), besides])} |")
+        *formulas, rules = describe(ObjectiveSettings.parse(preset.row)).values()
+        rows.append(f"| {' | '.join([*(f'`{one}`' for one in [name, *formulas]), rules])} |")
     return "\n".join(rows) + "\n"
 
 

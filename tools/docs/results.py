@@ -34,13 +34,14 @@ def results_page(runs: list[ComparedRun]) -> str:
     first = runs[0].summary
     return (
         "# Results of the tiny run\n\n"
-        "Written by `make results` on two CPU cores.\n\n"
+        "Which accuracy do both workflows reach on the tiny policy, and in which time? `make results` wrote this page "
+        "on two CPU cores.\n\n"
         "## Accuracy and time\n\n"
-        "Both workflows on every seed; mean over seeds, and their range. One seed: `make compare`.\n\n"
-        "![Accuracy over updates, and the seconds of training by phase, of both](results.svg)\n\n"
-        f"{first.headline} over {first.problems} held-out problems; times in one process, step after "
-        "step. What reinforcement learning does here is to select the strategy of showing the working, which the warm "
-        "start planted beside guessing; it teaches little arithmetic.\n\n" + comparison_markdown(summaries)
+        "The table has the mean over seeds, and the range in parentheses. `make compare` runs one seed.\n\n"
+        "![Accuracy over updates, and seconds of training by phase, of both workflows](results.svg)\n\n"
+        f"Accuracies are {first.headline} over {first.problems} held-out problems. One process executes all steps, one "
+        "after the other. The warm start teaches the policy to guess and to show its working. Training here selects "
+        "the second strategy, and teaches little arithmetic.\n\n" + comparison_markdown(summaries)
     )
 
 

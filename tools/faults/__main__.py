@@ -111,10 +111,16 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 _PAGE = """# Faults
 
-Written by `make faults`: runs of `mu_grpo_2` with [tools/small.yaml](../tools/small.yaml), started
-again after every kill until they end, and compared with a run that nothing disturbed. `at` is what a run had done last;
-`repeated` counts responses, answers and updates that were complete and were done again; a part of a shard is 128
-responses, a shard 512, and a checkpoint comes every 2 updates.
+How much work does a run repeat after a fault, and is its result still the same? `make faults` wrote this page.
+
+It makes runs of `mu_grpo_2` with [tools/small.yaml](../tools/small.yaml) and starts them again after every kill until
+they end. A part of a shard has 128 responses, a shard has 512, and a checkpoint follows every 2 updates. The columns
+are
+
+- *at*: the last thing that the run had done before each fault, or the kinds of failed requests;
+- *repeated*: responses, answers and updates that were complete and were made again, in total;
+- *most at once*: the same, at most after one kill;
+- *digest equal*: whether the last policy has the digest of an undisturbed run, and no kill repeated more than allowed.
 
 """
 

@@ -125,7 +125,7 @@ def updates(options: argparse.Namespace, frozen: Frozen, made: Mapping[str, Side
     facts = {"tokens": frozen.tokens, "sigma": SIGMA, "micro-batches, s": sizes, "failed": failed}
     training = Measured(
         name="training",
-        what=f"Real tokens of one update of GRPO by seconds of forward and backward passes and AdamW's step, of a "
+        what=f"Tokens of an update of GRPO, without padding, per second of its passes and its step of AdamW, of a "
         f"{options.shape} model with random weights.",
         unit="tokens/s",
         ways=rates,

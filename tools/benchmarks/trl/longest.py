@@ -63,8 +63,8 @@ def measure(repeats: int) -> Measured:
     values = {OURS: [float(ours)], THEIRS_BEST: [float(theirs)]}
     return Measured(
         name="longest",
-        what=f"The longest response whose update allocates at most {LIMIT_MIB} MiB; ours was tried at {MULTIPLES} "
-        "times TRL's and not beyond.",
+        what=f"The longest response whose update allocates at most {LIMIT_MIB} MiB. Ours was tried at "
+        f"{' and '.join(map(str, MULTIPLES))} times the length of TRL's, and not beyond.",
         unit="tokens",
         ways=values,
         ratios=[ratio(values, OURS, THEIRS_BEST, 4)],

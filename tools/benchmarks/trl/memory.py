@@ -22,9 +22,10 @@ FROZEN = Frozen(QWEN, groups=1, group_size=8, median=60, longest=512)
 BUDGET = 1024
 OURS, THEIRS, THEIRS_BEST = "ours", "TRL, its defaults", "TRL, its best"
 FINDING = (
-    "Resident memory, sampled every millisecond: the peak is in the backward pass of the output embedding, where "
-    "the gradient so far, that of this micro-batch, a chunk's logits and their log-probabilities exist. A chunk "
-    "is gone before the next is made, and the embedding's gradient is summed in place."
+    "Resident memory is sampled every millisecond. The peak is in the backward pass of the output embedding. There "
+    "the gradient so far, the gradient of this micro-batch, the logits of a chunk and their log-probabilities exist"
+    " at the same time. A chunk is freed before the next one is made, and the gradient of the embedding is summed "
+    "in place."
 )
 
 
@@ -72,7 +73,7 @@ def measure(repeats: int) -> Measured:
     values = in_turn(ways, repeats, "memory")
     return Measured(
         name="memory",
-        what="Peak memory of an update above what the process holds before it.",
+        what="Peak memory of an update, minus the memory of the process before it.",
         unit="MiB",
         ways=values,
         ratios=[ratio(values, OURS, other, 0.6, at_most=True) for other in (THEIRS, THEIRS_BEST)],

@@ -53,7 +53,7 @@ def measure(repeats: int) -> Measured:
     rates = {name: [FROZEN.tokens / one for one in values] for name, values in seconds.items()}
     return Measured(
         name="training",
-        what="Real tokens of one update of GRPO by seconds of forward and backward passes and AdamW's step.",
+        what="Tokens of an update of GRPO, without padding, per second of its passes and its step of AdamW.",
         unit="tokens/s",
         ways=rates,
         ratios=[
