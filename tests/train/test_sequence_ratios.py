@@ -90,14 +90,11 @@ def test_opsm_worked_numbers(advantage: float, row: list[float], dropped: bool) 
 
 
 def test_what_opsm_drops_need_not_trigger_the_token_veto() -> None:
-    for row, dropped in (([0.5, 0.5], True), ([1.0, 0.5], False)):
-        assert result([(-1.0, row)], preset("opsm")).vetoed_T.tolist() == [dropped] * 2
-        by_token = result([(-1.0, row)], nav())
-        assert not by_token.trigger_T.any()
-        assert not by_token.vetoed_T.any()
+    by_token = result([(-1.0, [0.5, 0.5])], nav())
+    assert not (by_token.trigger_T | by_token.vetoed_T).any()
     # The other way round: one token far below, among many that are not.
-    assert result([(-1.0, [0.05, *[1.0] * 9])], nav()).vetoed_T.sum() == 9
-    assert not result([(-1.0, [0.05, *[1.0] * 9])], preset("opsm")).vetoed_T.any()
+    row = [0.05, *[1.0] * 9]
+    assert [result([(-1.0, row)], chosen).vetoed_T.sum() for chosen in (nav(), preset("opsm"))] == [9, 0]
 
 
 @pytest.mark.parametrize(
