@@ -59,7 +59,11 @@ def test_a_batch_is_used_for_as_many_updates_as_asked_one_after_the_other(
     assert [row["kl_k1"] == 0 for row in rows] == [True] + [False] * (2 * again - 1)
 
 
-UNCAPPED = {"behavior_cap": 1e6}
+def schedule(batches_per_proximal: int, updates_per_batch: int = 1) -> dict[str, Any]:
+    return {"schedule": {"batches_per_proximal": batches_per_proximal, "updates_per_batch": updates_per_batch}}
+
+
+UNCAPPED = {"ratio": {"behavior_cap": 1e6}}
 
 
 @pytest.mark.parametrize(
@@ -68,20 +72,12 @@ UNCAPPED = {"behavior_cap": 1e6}
         ("grpo", {}, [False, True, True]),
         # Around the weights before each batch: one that is used once is never clipped.
         ("off_policy_grpo", {}, [False] * 3),
-        ("off_policy_grpo", {"schedule": {"updates_per_batch": 2}}, [False, True] * 3),
-        (
-            "off_policy_grpo",
-            {"schedule": {"updates_per_batch": 2, "batches_per_proximal": 2}},
-            [False, True, True, True, False, True],
-        ),
-        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 1}, "ratio": UNCAPPED}, [False] * 3),
-        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 2}, "ratio": UNCAPPED}, [False, True, False]),
-        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 3}, "ratio": UNCAPPED}, [False, True, True]),
-        (
-            "decoupled_ppo",
-            {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "ratio": UNCAPPED},
-            [False, True] * 3,
-        ),
+        ("off_policy_grpo", schedule(1, 2), [False, True] * 3),
+        ("off_policy_grpo", schedule(2, 2), [False, True, True, True, False, True]),
+        ("decoupled_ppo", {**schedule(1), **UNCAPPED}, [False] * 3),
+        ("decoupled_ppo", {**schedule(2), **UNCAPPED}, [False, True, False]),
+        ("decoupled_ppo", {**schedule(3), **UNCAPPED}, [False, True, True]),
+        ("decoupled_ppo", {**schedule(1, 2), **UNCAPPED}, [False, True] * 3),
     ],
 )
 def test_ratios_are_clipped_around_the_weights_before_the_batches_that_share_them(
@@ -94,7 +90,7 @@ def test_ratios_are_clipped_around_the_weights_before_the_batches_that_share_the
 
 
 def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(rows_of: RowsOf) -> None:
-    over = {"schedule": {"batches_per_proximal": 1}, "ratio": {"behavior_cap": 1.5}}
+    over = {**schedule(1), "ratio": {"behavior_cap": 1.5}}
     rows = rows_of(preset="decoupled_ppo", objective=over)
     assert rows[0]["reject_fraction"] == 0
     assert all(0 < row["reject_fraction"] < 1 for row in rows[1:])
