@@ -126,9 +126,8 @@ class Own(Qwen3ForCausalLM):
 
 
 def test_code_that_comes_with_a_model_is_run_only_when_asked_for(small: Small, store: Store, folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
     own = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}}
-    (folder / "config.json").write_text(json.dumps({**config, **own}))
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | own))
     (folder / "own.py").write_text(CODE)
     with pytest.raises(DataError, match=r"a own model is defined by Python files .*policy.trust_remote_code: true"):
         take(store, folder)

@@ -129,14 +129,9 @@ def test_no_requests_give_no_responses(engine: Engine) -> None:
 
 
 def test_reported_progress_adds_up_to_all_responses(engine: Engine, requests: list[Request]) -> None:
-    seen = [0, 0]
-
-    def on_done(responses: int, tokens: int) -> None:
-        seen[0] += responses
-        seen[1] += tokens
-
-    responses = engine.generate(requests, Sampling(20), on_done)
-    assert seen == [len(requests), sum(len(response.token_ids) for response in responses)]
+    seen: list[tuple[int, int]] = []
+    responses = engine.generate(requests, TWENTY, lambda *done: seen.append(done))
+    assert np.sum(seen, axis=0).tolist() == [len(requests), sum(len(one.token_ids) for one in responses)]
 
 
 def test_work_is_counted_as_the_model_does_it(policy_folder: Path) -> None:
@@ -221,10 +216,7 @@ def test_an_engine_that_is_not_installed_is_named(policy_folder: Path) -> None:
     ("settings", "message"),
     [
         ({"tensor_parallel": 64}, r"engine.tensor_parallel: 64 GPUs asked for, and this machine has \d+. Lower"),
-        (
-            {"batch_tokens": 1, "batch_size": 8},
-            r"(?s)vllm cannot load .*'batch_tokens': 1.*max_num_batched_tokens",
-        ),
+        ({"batch_tokens": 1, "batch_size": 8}, r"(?s)vllm cannot load .*'batch_tokens': 1.*max_num_batched_tokens"),
     ],
 )
 def test_impossible_settings_of_vllm_are_refused(policy_folder: Path, settings: dict[str, int], message: str) -> None:
