@@ -6,17 +6,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasks.errors import ArtifactError, DataError, SettingsError
+from tasks.errors import ArtifactError, DataError
 from tasks.models.loading import load_model
-from tasks.models.lora import ADAPTER, add_adapters
-from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.lora import ADAPTER
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import LoraSettings, OptimizeSettings
 from tasks.train.batches import Responses
 from tasks.train.checkpoint import save_optimizer, save_policy
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
-from tests.models.families import FAMILIES, model
 from tests.train import conftest
 from tests.train import small as plain
 from tests.train.small import LORA, Small, batches
@@ -100,17 +98,10 @@ def test_adapters_of_another_rank_are_refused(base: Path, responses: Responses, 
         load_trainer(tmp_path / "policy", other, 12, 0, base)
 
 
-def test_a_policy_whose_weights_were_trained_takes_no_adapters(
-    base: Path, responses: Responses, tmp_path: Path
-) -> None:
+def test_a_policy_with_trained_weights_takes_no_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:
     trainer = load_trainer(base, plain.settings(), 12, 0)
     trainer.train(responses, batches(responses)[:1], 0)
     save_policy(tmp_path, trainer.backend, base)
     save_optimizer(tmp_path, trainer.backend, 1)
     with pytest.raises(DataError, match=r"all weights of this policy were trained, so optimize\.lora cannot go on"):
         load_trainer(tmp_path, settings(), 12, 0, base)
-
-
-def test_layers_that_store_their_weights_transposed_take_no_adapters() -> None:
-    with pytest.raises(SettingsError, match=r"optimize\.lora: the linear layers of a gpt2 model .*Conv1D"):
-        add_adapters(model(FAMILIES["gpt2"], PACKED_ATTENTION), LoraSettings(rank=2), 0)

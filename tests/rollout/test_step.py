@@ -117,9 +117,7 @@ class Brief:
         return [Response(np.array([5, 1], np.int32), np.array([-1, -1], np.float32), "stop") for _ in requests]
 
 
-def test_equal_responses_under_another_limit_are_another_artifact(
-    small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_responses_at_another_limit_are_another_artifact(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of a rollouts artifact is part of what it is: objectives divide by it."""
     monkeypatch.setattr(step, "engine_of", lambda *_: Brief())
     store, policy = small

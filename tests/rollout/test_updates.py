@@ -110,9 +110,7 @@ def test_vllm_is_given_no_weights_under_names_that_it_does_not_know(kind: str, e
         engine.update_weights([("model.experts", torch.zeros(1))])
 
 
-def test_transformers_share_the_weights_that_they_are_given(
-    folders: tuple[Path, Path], requests: list[Request]
-) -> None:
+def test_transformers_share_the_weights_they_are_given(folders: tuple[Path, Path], requests: list[Request]) -> None:
     engine = TransformersEngine.load(folders[0], EngineSettings())
     trained = load_model(folders[1])
     before = run(engine, requests)

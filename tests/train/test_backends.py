@@ -119,12 +119,9 @@ def test_bfloat16_computes_and_float32_weights_keep_small_updates(
     assert not torch.equal(norm, norm.bfloat16().float())
     for update in (FIRST, HALF):
         # First moments have the direction of the gradients.
-        ours, theirs = (
-            torch.cat(
-                [moment.flatten() for name, moment in moments(folder, update).items() if name.endswith("exp_avg")]
-            )
-            for folder in (out, alone)
-        )
+        states = moments(out, update), moments(alone, update)
+        firsts = [name for name in states[0] if name.endswith("exp_avg")]
+        ours, theirs = (torch.cat([state[name].flatten() for name in firsts]) for state in states)
         assert torch.cosine_similarity(ours, theirs, dim=0) > 0.99
     assert largest_difference(last, weights(alone, LAST)) < 5e-3
 

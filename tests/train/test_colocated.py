@@ -55,7 +55,7 @@ def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(
 
     monkeypatch.setattr(loops, "load_engine", watched)
     adapters = OptimizeSettings.parse({**OPTIMIZE.model_dump(mode="json"), "lora": {"rank": 2}})
-    with pytest.raises(SettingsError, match="Conv1D"):
+    with pytest.raises(SettingsError, match=r"optimize\.lora: the linear layers of a gpt2 model .*Conv1D"):
         loop_of(store, prepare_policy(store, gpt2, ArithmeticSettings(), "", 0), shards, adapters)
     (engine,) = engines
     with pytest.raises(AttributeError):  # It holds no model any more.

@@ -37,9 +37,8 @@ REGULARISERS: list[dict[str, Any]] = [
     {"kind": "behavior_l2", "coefficient": 0.3},
     {"kind": "reference_kl", "coefficient": 0.3, "unbiased": True},
 ]
-MEANS: list[dict[str, Any]] = [{"regulariser": one} for one in REGULARISERS] + [
-    {"denominator": "kept", "regulariser": {"kind": "none"}}
-]
+KEPT: dict[str, Any] = {"denominator": "kept", "regulariser": {"kind": "none"}}
+MEANS: list[dict[str, Any]] = [KEPT, *({"regulariser": one} for one in REGULARISERS)]
 lengths = st.lists(st.tuples(advantage, st.integers(0, 4)), min_size=1, max_size=5)
 # Ratios of the current, proximal, reference and engine policy to the behavior policy.
 policies = st.tuples(ratio, st.floats(0.3, 3.0), ratio, st.floats(0.3, 3.0))

@@ -134,21 +134,12 @@ WORKED: dict[str, list[Case]] = {
     "ce_gppo": [*grid(PRESERVED, [-0.2, -0.2, -0.2, -1, -1.3, -3.5, -6]), Case([(-1.0, [9.0, 11.0])], [-9, 0], [2])],
     # Ratios to the proximal policy 1.1, 1.3, 1.1, 0.7, 1.1, times 3, 3, 6, 2, 0.5, of which 6 is beyond the cap.
     "decoupled_ppo": [
-        Case(
-            [(1.0, [3.3, 3.9, 6.6]), (-1.0, [1.4, 0.55])],
-            [3.3, 0, 0, 0, -0.55],
-            [5] * 2,
-            proximal=[3, 3, 6, 2, 0.5],
-        )
+        Case([(1.0, [3.3, 3.9, 6.6]), (-1.0, [1.4, 0.55])], [3.3, *[0] * 3, -0.55], [5] * 2, proximal=[3, 3, 6, 2, 0.5])
     ],
     # Mean log-ratios -0.57, -0.57, -0.35 against -0.5.
     "opsm": [
         *grid(*TIGHT),
-        Case(
-            [FALLING, (1.0, FALLING[1]), (-1.0, [1.0, 0.9, 0.4])],
-            [0, 0, 0, 1.0, 0.2, 0.9, -1, -0.9, 0],
-            [3 * 3] * 3,
-        ),
+        Case([FALLING, (1.0, FALLING[1]), (-1.0, [1.0, 0.9, 0.4])], [0, 0, 0, 1, 0.2, 0.9, -1, -0.9, 0], [3 * 3] * 3),
     ],
     # The smallest ratio before each token, at most 1: 1, .5, .5, .5 and 1, 1, .9.
     "minpro": [
@@ -189,11 +180,7 @@ VARIANTS: list[tuple[str, dict[str, Any], list[Case]]] = [
     ("red_weight", {"weight": {"temperature": 0.5}}, [Case([(-1.0, [3.0, 0.2])], [-(E**-2)] * 2, [2])]),
     ("reinforce", {"regulariser": LIKELIHOOD}, [Case([(1.0, [2.0]), (-1.0, [0.5])], [1, -1], [2] * 2, [-0.1] * 2)]),
     # AsymRE with a penalty in place of its baseline.
-    (
-        "asymre",
-        {"advantage": {"baseline_offset": 0}, "regulariser": LIKELIHOOD},
-        grid(PLUS, MINUS, pull=[-0.1] * 7),
-    ),
+    ("asymre", {"advantage": {"baseline_offset": 0}, "regulariser": LIKELIHOOD}, grid(PLUS, MINUS, pull=[-0.1] * 7)),
 ]
 """Presets with other settings."""
 CASES = [

@@ -28,34 +28,46 @@ def coefficients(rows: Sequence[Response], settings: ObjectiveSettings, **polici
 
 
 @pytest.mark.parametrize(
-    ("name", "advantage", "row", "expected"),
+    ("name", "advantage", "row", "expected", "proximal"),
     [
-        ("gspo", 1.0, [2.0, 0.5], [1, 1]),
-        ("gspo", -1.0, [2.0, 0.5], [-1, -1]),
-        ("gspo", 1.0, [E**4e-4] * 2, [0, 0]),
-        ("gspo", -1.0, [E**4e-4] * 2, [-1.00040008] * 2),
-        ("gspo", 1.0, [E**-4e-4] * 2, [0.99960008] * 2),
-        ("gspo", -1.0, [E**-4e-4] * 2, [0, 0]),
-        ("gspo", 1.0, [E**3.9e-4], [1.00039008]),
-        ("gspo", -1.0, [E**-2.9e-4], [-0.99971004]),
-        ("gspo", -1.0, [8.0, 1.0, 1.0], [-2, -2, -2]),
-        ("topr", -1.0, [2.0, 0.25], [-0.5, -0.5]),
-        ("topr", -1.0, [2.0, 2.0], [-1, -1]),
-        ("topr", 1.0, [2.0, 0.25], [1, 1]),
-        ("topr", 1.0, [0.01, 0.01], [1, 1]),
-        ("topr", 0.0, [2.0, 0.25], [0, 0]),
-        ("topr", -0.5, [0.1, 0.1, 1.0], [-0.005] * 3),
+        ("gspo", 1.0, [2.0, 0.5], [1, 1], None),
+        ("gspo", -1.0, [2.0, 0.5], [-1, -1], None),
+        ("gspo", 1.0, [E**4e-4] * 2, [0, 0], None),
+        ("gspo", -1.0, [E**4e-4] * 2, [-1.00040008] * 2, None),
+        ("gspo", 1.0, [E**-4e-4] * 2, [0.99960008] * 2, None),
+        ("gspo", -1.0, [E**-4e-4] * 2, [0, 0], None),
+        ("gspo", 1.0, [E**3.9e-4], [1.00039008], None),
+        ("gspo", -1.0, [E**-2.9e-4], [-0.99971004], None),
+        ("gspo", -1.0, [8.0, 1.0, 1.0], [-2, -2, -2], None),
+        ("topr", -1.0, [2.0, 0.25], [-0.5, -0.5], None),
+        ("topr", -1.0, [2.0, 2.0], [-1, -1], None),
+        ("topr", 1.0, [2.0, 0.25], [1, 1], None),
+        ("topr", 1.0, [0.01, 0.01], [1, 1], None),
+        ("topr", 0.0, [2.0, 0.25], [0, 0], None),
+        ("topr", -0.5, [0.1, 0.1, 1.0], [-0.005] * 3, None),
         # The smallest ratio before: 1, .5, .5, .2, .2. The gate is on the token's own ratio.
-        ("minpro", 1.0, [0.5, 1.1, 0.2, 1.0, 2.0], [0.5, 0.55, 0.1, 0.2, 0]),
-        ("minpro", -1.0, [0.5, 1.1, 0.2, 1.0, 2.0], [0, -0.55, 0, -0.2, -0.4]),
+        ("minpro", 1.0, [0.5, 1.1, 0.2, 1.0, 2.0], [0.5, 0.55, 0.1, 0.2, 0], None),
+        ("minpro", -1.0, [0.5, 1.1, 0.2, 1.0, 2.0], [0, -0.55, 0, -0.2, -0.4], None),
+        # Within 0.2 of the proximal policy's ratio.
+        ("off_policy_grpo", 1.0, [1.5], [1.5], [1.4]),
+        ("off_policy_grpo", 1.0, [1.7], [0], [1.4]),
+        ("off_policy_grpo", 1.0, [0.2], [0.2], [1.4]),
+        ("off_policy_grpo", -1.0, [1.5], [-1.5], [1.4]),
+        ("off_policy_grpo", -1.0, [1.1], [0], [1.4]),
+        ("off_policy_grpo", -1.0, [3.0], [-3.0], [1.4]),
+        ("off_policy_grpo", 1.0, [0.2], [0.2], [0.1]),
+        ("off_policy_grpo", 1.0, [0.31], [0], [0.1]),
+        ("off_policy_grpo", -1.0, [0.001], [-0.001], [0.1]),
+        ("off_policy_grpo", -1.0, [9.0], [-9.0], [9.0]),
     ],
 )
-def test_ratios_of_responses_and_prefixes_worked_numbers(
-    name: str, advantage: float, row: list[float], expected: list[float]
+def test_ratios_of_responses_prefixes_and_other_policies_worked_numbers(
+    name: str, advantage: float, row: list[float], expected: list[float], proximal: list[float] | None
 ) -> None:
     # A response starts anew whatever stands before it.
     rows: list[Response] = [(1.0, [0.1]), (advantage, row)]
-    assert coefficients(rows, preset(name))[1:] == close(expected, 1e-9)
+    policies = {} if proximal is None else {"proximal": [1.0, *proximal]}
+    assert coefficients(rows, preset(name), **policies)[1:] == close(expected, 1e-9)
 
 
 def test_gspo_has_the_gradient_of_its_sequence_loss() -> None:
@@ -95,26 +107,6 @@ def test_what_opsm_drops_need_not_trigger_the_token_veto() -> None:
     # The other way round: one token far below, among many that are not.
     row = [0.05, *[1.0] * 9]
     assert [result([(-1.0, row)], chosen).vetoed_T.sum() for chosen in (nav(), preset("opsm"))] == [9, 0]
-
-
-@pytest.mark.parametrize(
-    ("advantage", "lagged", "ratio", "expected"),
-    [
-        (1.0, 1.4, 1.5, 1.5),
-        (1.0, 1.4, 1.7, 0),
-        (1.0, 1.4, 0.2, 0.2),
-        (-1.0, 1.4, 1.5, -1.5),
-        (-1.0, 1.4, 1.1, 0),
-        (-1.0, 1.4, 3.0, -3.0),
-        (1.0, 0.1, 0.2, 0.2),
-        (1.0, 0.1, 0.31, 0),
-        (-1.0, 0.1, 0.001, -0.001),
-        (-1.0, 9.0, 9.0, -9.0),
-    ],
-)
-def test_off_policy_grpo_worked_numbers(advantage: float, lagged: float, ratio: float, expected: float) -> None:
-    rows: list[Response] = [(advantage, [ratio])]
-    assert coefficients(rows, preset("off_policy_grpo"), proximal=[lagged]) == close([expected])
 
 
 @steady

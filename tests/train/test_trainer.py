@@ -19,15 +19,13 @@ from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
 from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
 from tests.train.small import GROUP, LONGEST, Small, batches, responses_with, settings, train, trainer_of, verdicts
+from tests.train.test_objective import AGGREGATIONS
 
 
 def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses) -> None:
     trainer, outcome, _ = train(small, responses, warmup_updates=3)
-    assert [(row["stage"], row["update"], row["staleness"]) for row in outcome.rows] == [
-        (1, 1, 0),
-        (1, 2, 1),
-        (1, 3, 2),
-    ]
+    places = [(row["stage"], row["update"], row["staleness"]) for row in outcome.rows]
+    assert places == [(1, 1, 0), (1, 2, 1), (1, 3, 2)]
     assert [row["learning_rate"] for row in outcome.rows] == pytest.approx([2.5e-4, 5e-4, 7.5e-4])
     assert trainer.updates == 3
     assert sum(row["responses"] for row in outcome.rows) == 48
@@ -40,17 +38,11 @@ def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses
 
 @pytest.mark.parametrize(
     "objective",
-    [
-        {},
-        {"denominator": "kept", "veto": {"kappa": 1.1}},
-        {"aggregation": "seq_mean_token_mean"},
-        {"aggregation": "const"},
-    ],
+    [{}, {"denominator": "kept", "veto": {"kappa": 1.1}}, *({"aggregation": way} for way in AGGREGATIONS[1::2])],
 )
 def test_the_split_into_micro_batches_changes_nothing(small: Small, responses: Responses, objective: dict) -> None:
-    whole, split = (
-        train(small, responses, tokens_per_micro_batch=tokens, objective=objective)[1].rows for tokens in (100_000, 40)
-    )
+    whole = train(small, responses, tokens_per_micro_batch=100_000, objective=objective)[1].rows
+    split = train(small, responses, tokens_per_micro_batch=40, objective=objective)[1].rows
     # Only the first update is compared closely: AdamW divides by the gradient's size, so it enlarges rounding.
     for row, other, (rel, absolute) in zip(whole, split, [(1e-5, 1e-6), *[(5e-3, 1e-4)] * 2], strict=True):
         assert row.keys() == other.keys()

@@ -35,39 +35,28 @@ SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ("scope", "kept", "loss", "loss_over_kept"),
+    ("veto", "kept", "loss", "loss_over_kept"),
     [
-        ("off", [0, 1, 2, 3, 4, 5], 0.7783333, 0.7783333),
-        ("trigger_only", [0, 2, 3, 5], 0.7666667, 1.15),
-        ("suffix_nontrigger", [0, 1, 4], 0.195, 0.39),
-        ("suffix", [0, 1], 0.1916667, 0.575),
-        ("suffix_inclusive", [0], 0.1833333, 1.1),
-        ("response", [], 0, 0),
+        ({"scope": "off"}, [0, 1, 2, 3, 4, 5], 0.7783333, 0.7783333),
+        ({"scope": "trigger_only"}, [0, 2, 3, 5], 0.7666667, 1.15),
+        ({"scope": "suffix_nontrigger"}, [0, 1, 4], 0.195, 0.39),
+        ({"scope": "suffix"}, [0, 1], 0.1916667, 0.575),
+        ({"scope": "suffix_inclusive"}, [0], 0.1833333, 1.1),
+        ({"scope": "response"}, [], 0, 0),
+        ({"direction": "above", "kappa": 1.5}, [0, 1, 2], 0.525, 1.05),
+        ({"direction": "both"}, [0, 1], 0.1916667, 0.575),
+        ({"trigger_count": 2}, [0, 1, 2, 3, 4], 0.6116667, 0.734),
+        ({"window": 2}, [0, 1, 4, 5], 0.3616667, 0.5425),
     ],
 )
-def test_scopes_worked_numbers(
-    dtype: torch.dtype, scope: str, kept: list[int], loss: float, loss_over_kept: float
+def test_scopes_and_triggers_worked_numbers(
+    dtype: torch.dtype, veto: dict[str, Any], kept: list[int], loss: float, loss_over_kept: float
 ) -> None:
     gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
-    settings = nav(veto={"scope": scope})
-    assert update([batch_of([(-1.0, ROW)], dtype)], settings) == (close(loss), close(gradient))
-    over_kept = nav(veto={"scope": scope}, denominator="kept")
+    assert update([batch_of([(-1.0, ROW)], dtype)], nav(veto=veto)) == (close(loss), close(gradient))
+    over_kept = nav(veto=veto, denominator="kept")
     per_kept = [g * 6 / max(len(kept), 1) for g in gradient]
     assert update([batch_of([(-1.0, ROW)], dtype)], over_kept) == (close(loss_over_kept), close(per_kept, 3e-7))
-
-
-@pytest.mark.parametrize(
-    ("veto", "kept", "loss"),
-    [
-        ({"direction": "above", "kappa": 1.5}, [0, 1, 2], 0.525),
-        ({"direction": "both"}, [0, 1], 0.1916667),
-        ({"trigger_count": 2}, [0, 1, 2, 3, 4], 0.6116667),
-        ({"window": 2}, [0, 1, 4, 5], 0.3616667),
-    ],
-)
-def test_other_triggers_worked_numbers(veto: dict[str, Any], kept: list[int], loss: float) -> None:
-    gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
-    assert update([batch_of([(-1.0, ROW)])], nav(veto=veto)) == (close(loss), close(gradient))
 
 
 SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
@@ -86,10 +75,7 @@ SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
         (SECOND, -1.0, {"scope": "suffix_nontrigger", "trigger_count": 2}, [4]),
         (SECOND, -1.0, {"scope": "response", "trigger_count": 2}, [0, 1, 2, 3, 4, 5]),
         (SECOND, -1.0, {"scope": "trigger_only", "trigger_count": 2}, [3, 5]),
-        *[
-            (SECOND, -1.0, {"scope": scope, "trigger_count": 4}, [])
-            for scope in (*SCOPES[:2], SCOPES[3], "trigger_only")
-        ],
+        *[(SECOND, -1.0, {"scope": scope, "trigger_count": 4}, []) for scope in [*SCOPES[:-1], "trigger_only"]],
     ],
 )
 def test_vetoed_tokens_worked_numbers(
