@@ -19,9 +19,7 @@ from tests.prepared import prepare_held_out
 from tools import ROOT
 from tools.cache_versions import sources
 
-GRIDS = st.integers(1, 7).flatmap(
-    lambda samples: st.lists(st.tuples(*[st.integers(0, 1)] * samples), min_size=1, max_size=5)
-)
+GRIDS = st.integers(1, 7).flatmap(lambda k: st.lists(st.tuples(*[st.integers(0, 1)] * k), min_size=1, max_size=5))
 VOTES = st.lists(st.integers(-1, 4), min_size=1, max_size=8)
 
 

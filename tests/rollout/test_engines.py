@@ -33,8 +33,6 @@ from tests.conftest import SMALL
 
 TWENTY = Sampling(20)
 PROMPTS = ["12+3*4=", "5*6=", "(2+3)*4-5=", "99+9*9=", "7="]
-
-
 KINDS = ["transformers", *(["vllm"] if find_spec("vllm") else [])]
 
 

@@ -200,12 +200,6 @@ def test_balance_is_what_a_loop_over_exact_fractions_gives(rows: list[tuple[Frac
 ALL = [m2po(), m2po(form="drop"), m2po(harmful_only=False), bapo(), bapo(statistic="gradient"), preset("grpo")]
 
 
-def test_an_update_without_tokens_has_an_interval() -> None:
-    expected = [*[UNBOUNDED] * 3, *[(0.6, 1.2)] * 2, (0.8, 1.2)]
-    for batches in ([], [batch_of([])], [batch_of([(-1.0, [])])]):
-        assert [bounds_of(batches, settings) for settings in ALL] == expected
-
-
 @steady
 @given(some_responses, st.data())
 def test_any_split_and_order_gives_the_same_interval(rows: list[Response], data: st.DataObject) -> None:

@@ -22,8 +22,6 @@ steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
 Response = tuple[float, Sequence[float]]
 LONGEST = 4
 TWO: list[Response] = [(1.0, [2.0, 6.0]), (-1.0, [0.5, 0.05, 3.0, 1.0])]
-
-
 BELOW = {"direction": "below", "kappa": 0.1}
 
 

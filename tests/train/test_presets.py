@@ -199,10 +199,6 @@ def result_of(
     return coefficients, update([batch], settings)[1]
 
 
-def fits(got: list[float], expected: Sequence[float | None]) -> bool:
-    return all(e is None or g == close(e) for g, e in zip(got, expected, strict=True))
-
-
 def advantages_of(name: str) -> list[float]:
     settings = preset(name)
     balance = np.random.default_rng(0) if settings.data.balance_negatives else None
@@ -248,8 +244,8 @@ def _is_also(case: Case, settings: ObjectiveSettings) -> bool:
     """Return True if an update that is worked for one preset has the same result with the settings of another."""
     if settings.needs_proximal and case.proximal is None:
         return False
-    coefficients, gradient = result_of(case, settings)
-    return fits(coefficients, case.coefficients) and fits(gradient, case.gradient())
+    pairs = zip(result_of(case, settings), (case.coefficients, case.gradient()), strict=True)
+    return all(e is None or g == close(e) for got, expected in pairs for g, e in zip(got, expected, strict=True))
 
 
 GATED = [

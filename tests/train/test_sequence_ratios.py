@@ -146,22 +146,14 @@ def test_decoupled_ppos_cap_and_denominator_are_settings() -> None:
         assert result(rows, preset("decoupled_ppo", denominator=denominator), proximal=lags).denominator == count
 
 
-def pieces(values: Sequence[float], rows: Sequence[Response]) -> list[list[float]]:
-    """Values of tokens, response by response."""
-    rest = iter(values)
-    return [[next(rest) for _ in row] for _, row in rows]
-
-
 def by_loop(row: Sequence[float], level: str) -> list[float]:
     """The ratios of a response at a level."""
-    match level:
-        case "sequence_product":
-            return [math.prod(row)] * len(row)
-        case "sequence_geometric":
-            return [math.prod(row) ** (1 / max(len(row), 1))] * len(row)
-        case "prefix_minimum":
-            return [r * min([1.0, *row[:place]]) for place, r in enumerate(row)]
-    return list(row)
+    return {
+        "token": list(row),
+        "sequence_product": [math.prod(row)] * len(row),
+        "sequence_geometric": [math.prod(row) ** (1 / max(len(row), 1))] * len(row),
+        "prefix_minimum": [r * min([1.0, *row[:place]]) for place, r in enumerate(row)],
+    }[level]
 
 
 @steady
@@ -204,7 +196,8 @@ def test_tis_and_mis_multiply_any_preset(
     lags = data.draw(st.lists(ratio, min_size=count, max_size=count))
     rhos = data.draw(st.lists(st.floats(0.3, 3.0), min_size=count, max_size=count))
     policies = {"proximal": lags, "engine": [1 / rho for rho in rhos]}
-    weights = [w for row in pieces(rhos, rows) for w in by_loop(row, level)]
+    rest = iter(rhos)
+    weights = [weight for _, row in rows for weight in by_loop([next(rest) for _ in row], level)]
     assume(all(abs(weight / bound - 1) > 1e-6 for weight in weights for bound in (0.5, 2.0)))
     factors = [min(w, 2.0) if modifier == "tis" else w * (0.5 <= w <= 2.0) for w in weights]
 
