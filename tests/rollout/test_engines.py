@@ -92,11 +92,8 @@ def test_a_response_ends_with_a_stop_token_or_at_the_limit(
     for response in responses:
         assert len(response.token_ids) == len(response.logp)
         assert not stop & set(response.token_ids[:-1].tolist())
-        if response.finish_reason == "stop":
-            assert response.token_ids[-1] in stop
-        else:
-            assert len(response.token_ids) == 20
-            assert response.token_ids[-1] not in stop
+        assert (response.token_ids[-1] in stop) is (response.finish_reason == "stop")
+        assert response.finish_reason == "stop" or len(response.token_ids) == 20
 
 
 def same(first: Response, second: Response) -> bool:
@@ -107,8 +104,7 @@ def test_seeds_repeat_and_what_else_is_in_the_batch_changes_no_token(engine: Eng
     together = run(engine, requests)
     assert len({tuple(response.token_ids) for response in together[:5]}) > 1
     alone = [run(engine, [request])[0] for request in requests]
-    backwards = run(engine, requests[::-1])[::-1]
-    for other in (run(engine, requests), alone, backwards):
+    for other in (run(engine, requests), alone, run(engine, requests[::-1])[::-1]):
         assert all(same(*pair) for pair in zip(together, other, strict=True))
 
 

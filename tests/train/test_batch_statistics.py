@@ -214,8 +214,7 @@ def test_any_split_and_order_gives_the_same_interval(rows: list[Response], data:
 
 def shares(count: int, cut: int) -> tuple[Tensor, Tensor, int]:
     """Log-ratios and advantages of an update, and how many of its tokens the first process has."""
-    generator = torch.Generator().manual_seed(count)
-    columns = torch.randn(2, count, generator=generator)
+    columns = torch.randn(2, count, generator=torch.Generator().manual_seed(count))
     return 0.4 * columns[0], columns[1].sign(), cut
 
 

@@ -175,19 +175,17 @@ def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> 
     """Found again from the noted log-probabilities, response by response."""
     examples = trained(small, responses).examples
     assert [row["staleness"] for row in examples] == [0, 0, 2, 2]
-    vetoed = 0
+    assert any(any(row["vetoed"]) for row in examples)
+    chosen = settings(objective=SENSITIVE).objective.veto
     for row in examples:
         logp_T, behavior_T = torch.tensor(row["logp"]), torch.tensor(row["behavior_logp"])
         advantage_T = torch.full_like(logp_T, row["advantage"])
-        veto = settings(objective=SENSITIVE).objective.veto
-        response_T = torch.zeros(len(logp_T), dtype=torch.int64)
-        trigger_T, vetoed_T = veto_of(TokenBatch(logp_T, behavior_T, advantage_T, response_T, 1), veto)
+        batch = TokenBatch(logp_T, behavior_T, advantage_T, torch.zeros_like(logp_T, dtype=torch.int64), 1)
+        trigger_T, vetoed_T = veto_of(batch, chosen)
         assert row["trigger"] == trigger_T.tolist()
         assert row["vetoed"] == vetoed_T.tolist()
         assert row["ratio"] == pytest.approx((logp_T - behavior_T).exp().tolist(), rel=1e-6)
         assert len(row["response_token_ids"]) == len(logp_T)
-        vetoed += sum(row["vetoed"])
-    assert vetoed > 0
     assert [row["ratio"] for row in examples[:2]] == [[1.0] * len(row["ratio"]) for row in examples[:2]]
 
 
