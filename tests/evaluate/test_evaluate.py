@@ -98,9 +98,12 @@ def row(
 
 
 def test_metrics_of_known_samples() -> None:
-    outcomes = {"a": ["correct", "wrong"], "b": ["timeout", "correct"]}
-    samples = [row(name, place, outcomes[name][place], level="-ab".index(name)) for name in "ab" for place in (0, 1)]
-    samples += [row("a", GREEDY, "correct", level=1), row("b", GREEDY, "no_answer", level=2)]
+    samples = [row("a", 0, "correct", level=1), row("a", 1, "wrong", level=1), row("a", GREEDY, "correct", level=1)]
+    samples += [
+        row("b", 0, "timeout", level=2),
+        row("b", 1, "correct", level=2),
+        row("b", GREEDY, "no_answer", level=2),
+    ]
     metrics = measure(samples, [0, 1, -1, 0], 2, "held_out")
     assert metrics["accuracy"]["value"] == 0.5
     assert metrics["greedy"]["value"] == 0.5

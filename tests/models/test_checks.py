@@ -181,7 +181,7 @@ def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Pat
     ("template", "message"),
     [
         (None, "has no chat template"),
-        ("{{ raise_exception('System role required') }}", "TemplateError: System role required. Set prompts.chat: fal"),
+        ("{{ raise_exception('System role required') }}", "TemplateError: System role required. Set prompts.chat"),
         ("{{ messages | nothing }}", "TemplateAssertionError: No filter named 'nothing'"),
     ],
 )
