@@ -19,11 +19,7 @@ from tests.prepared import prepare_held_out
 from tools import ROOT
 from tools.cache_versions import sources
 
-GRIDS = st.tuples(st.integers(1, 5), st.integers(1, 7)).flatmap(
-    lambda shape: st.lists(
-        st.lists(st.integers(0, 1), min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0]
-    )
-)
+GRIDS = st.integers(1, 7).flatmap(lambda k: st.lists(st.tuples(*[st.integers(0, 1)] * k), min_size=1, max_size=5))
 VOTES = st.lists(st.integers(-1, 4), min_size=1, max_size=8)
 
 
@@ -39,7 +35,7 @@ def test_pass_at_k_of_known_numbers() -> None:
 
 
 @given(GRIDS, st.data())
-def test_pass_at_k_is_the_share_of_draws_with_a_correct_sample(grid: list[list[int]], data: st.DataObject) -> None:
+def test_pass_at_k_is_the_share_of_draws_with_a_correct_sample(grid: list[tuple[int]], data: st.DataObject) -> None:
     correct_PK = np.array(grid, dtype=float)
     k = data.draw(st.integers(1, correct_PK.shape[1]))
     for passed, row in zip(pass_at(correct_PK, k), grid, strict=True):
@@ -96,26 +92,17 @@ def test_equal_answers_vote_together_however_they_are_written() -> None:
 def row(
     problem: object, index: int, outcome: str, reward: float | None = None, level: int | None = None
 ) -> dict[str, Any]:
-    return {
-        "prompt_id": str(problem),
-        "sample_index": index,
-        "level": level,
-        "outcome": outcome,
-        "reward": reward,
-        "shows_working": outcome == "correct",
-        "response_tokens": 10,
-        "finish_reason": "stop",
-    }
+    judged = {"outcome": outcome, "reward": reward, "shows_working": outcome == "correct"}
+    ended = {"response_tokens": 10, "finish_reason": "stop"}
+    return {"prompt_id": str(problem), "sample_index": index, "level": level, **judged, **ended}
 
 
 def test_metrics_of_known_samples() -> None:
-    samples = [
-        row("a", 0, "correct", level=1),
-        row("a", 1, "wrong", level=1),
+    samples = [row("a", 0, "correct", level=1), row("a", 1, "wrong", level=1), row("a", GREEDY, "correct", level=1)]
+    samples += [
         row("b", 0, "timeout", level=2),
         row("b", 1, "correct", level=2),
-        row("a", -1, "correct", level=1),
-        row("b", -1, "no_answer", level=2),
+        row("b", GREEDY, "no_answer", level=2),
     ]
     metrics = measure(samples, [0, 1, -1, 0], 2, "held_out")
     assert metrics["accuracy"]["value"] == 0.5

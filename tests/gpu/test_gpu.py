@@ -37,6 +37,7 @@ SHAPE = {
 }
 QWEN3 = Qwen3Config(**SHAPE, head_dim=64)
 QWEN2 = Qwen2Config(**SHAPE)
+of_each_model = pytest.mark.parametrize("config", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
 LENGTHS = [(20, 7), (33, 160), (5, 64), (12, 1), (40, 250)]
 FLOAT32, COSINE, BFLOAT16 = 1e-4, 0.999, 0.05
 
@@ -52,9 +53,14 @@ def model(config: PretrainedConfig, attention: str = PACKED_ATTENTION) -> PreTra
     return made.float().eval()
 
 
-def batch(lengths: list[tuple[int, int]] = LENGTHS) -> MicroBatch:
+def sequences(lengths: list[tuple[int, int]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Prompts and responses of some lengths."""
     random = np.random.default_rng(0)
-    return pack([random.integers(1, 1000, p) for p, _ in lengths], [random.integers(1, 1000, r) for _, r in lengths])
+    return [random.integers(1, 1000, p) for p, _ in lengths], [random.integers(1, 1000, r) for _, r in lengths]
+
+
+def batch(lengths: list[tuple[int, int]] = LENGTHS) -> MicroBatch:
+    return pack(*sequences(lengths))
 
 
 def scored(scorer: Scorer, given: MicroBatch) -> tuple[Tensor, Tensor]:
@@ -63,13 +69,11 @@ def scored(scorer: Scorer, given: MicroBatch) -> tuple[Tensor, Tensor]:
     logp_T, _ = scorer(given)
     weight_T = torch.linspace(-1, 1, len(logp_T), device=logp_T.device)
     (logp_T * weight_T).mean().backward()
-    gradients = [
-        parameter.grad.flatten().float().cpu() for parameter in scorer.parameters() if parameter.grad is not None
-    ]
+    gradients = [one.grad.flatten().float().cpu() for one in scorer.parameters() if one.grad is not None]
     return logp_T.detach().cpu(), torch.cat(gradients)
 
 
-@pytest.mark.parametrize("config", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
+@of_each_model
 def test_float32_equals_the_cpu(config: PretrainedConfig) -> None:
     here = scored(Scorer(model(config), 100), batch())
     there = scored(Scorer(model(config).to(GPU), 100), batch())
@@ -77,7 +81,7 @@ def test_float32_equals_the_cpu(config: PretrainedConfig) -> None:
         torch.testing.assert_close(ours, theirs, rtol=FLOAT32, atol=FLOAT32)
 
 
-@pytest.mark.parametrize("config", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
+@of_each_model
 def test_bfloat16_is_near_float32(config: PretrainedConfig) -> None:
     here = scored(Scorer(model(config), 100), batch())
     there = scored(Scorer(model(config).to(GPU, torch.bfloat16), 100), batch())
@@ -85,12 +89,10 @@ def test_bfloat16_is_near_float32(config: PretrainedConfig) -> None:
     assert cosine_similarity(there[1], here[1], dim=0) > COSINE
 
 
-@pytest.mark.parametrize("config", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
+@of_each_model
 def test_packed_equals_unpacked_with_flash_attention(config: PretrainedConfig) -> None:
     scorer = Scorer(model(config).to(GPU, torch.bfloat16), 100)
-    random = np.random.default_rng(0)
-    prompts = [random.integers(1, 1000, p) for p, _ in LENGTHS]
-    responses = [random.integers(1, 1000, r) for _, r in LENGTHS]
+    prompts, responses = sequences(LENGTHS)
     together, _ = scorer(pack(prompts, responses))
     alone = torch.cat([scorer(pack([p], [r]))[0] for p, r in zip(prompts, responses, strict=True)])
     torch.testing.assert_close(together, alone, rtol=0, atol=BFLOAT16)
@@ -122,14 +124,8 @@ def test_chunked_logp_equals_plain_log_softmax() -> None:
 
 
 def trainer(dtype: str) -> TorchBackend:
-    settings = SimpleNamespace(
-        backend=SimpleNamespace(dtype=dtype),
-        max_grad_norm=1.0,
-        learning_rate=1e-4,
-        adam_beta1=0.9,
-        adam_beta2=0.999,
-        weight_decay=0.0,
-    )
+    adamw = {"learning_rate": 1e-4, "adam_beta1": 0.9, "adam_beta2": 0.999, "weight_decay": 0.0}
+    settings = SimpleNamespace(backend=SimpleNamespace(dtype=dtype), max_grad_norm=1.0, **adamw)
     return TorchBackend(Scorer(model(QWEN3).to(GPU), 100), settings)  # type: ignore[arg-type]  # what it reads
 
 
@@ -178,8 +174,5 @@ def test_engine_and_trainer_give_equal_log_probabilities() -> None:
 
 
 def test_out_of_memory_names_the_setting() -> None:
-    with (
-        pytest.raises(SettingsError, match=r"optimize: out of memory. Lower it."),
-        enough_memory("optimize", "Lower it."),
-    ):
+    with pytest.raises(SettingsError, match=r"optimize: out of memory. Lower"), enough_memory("optimize", "Lower it."):
         torch.empty(2**50, dtype=torch.uint8, device=GPU)

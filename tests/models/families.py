@@ -28,16 +28,17 @@ FAMILIES = {
 LAYERS = {"num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 40}
 HEADS = {**SHAPE, "head_dim": 8}
 MAMBA = {"mamba_n_heads": 4, "mamba_n_groups": 1, "mamba_d_state": 8}
-EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+SHARING = {**EXPERTS, "shared_expert_intermediate_size": 16}
+LOCAL = {"num_local_experts": 2, "intermediate_size_mlp": 48}
 LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
-WINDOWED = shaped("qwen2", **SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1)
 PACKABLE: dict[str, PretrainedConfig] = {
     **FAMILIES,
-    "a window": WINDOWED,
+    "a window": shaped("qwen2", **SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1),
     "windows and others": shaped(
         "gemma3_text", **HEADS, sliding_window=4, query_pre_attn_scalar=8, tie_word_embeddings=False
     ),
-    "experts": shaped("qwen3_moe", **HEADS, **EXPERTS, num_experts=4),
+    "experts": shaped("qwen3_moe", **HEADS, **EXPERTS),
     "logits divided": shaped("granite", **SHAPE, logits_scaling=6.0),
     "logits multiplied": shaped("cohere", **SHAPE, logit_scale=0.25),
     "logits with a bias": shaped("phi", **SHAPE),
@@ -50,31 +51,11 @@ PADDED: dict[str, PretrainedConfig] = {
         "falcon_h1", **HEADS, **MAMBA, mamba_d_head=8, mamba_d_ssm=32, lm_head_multiplier=0.5
     ),
     "linear attention and experts": shaped(
-        "qwen3_next",
-        **HEADS,
-        **LINEAR,
-        **EXPERTS,
-        num_experts=4,
-        shared_expert_intermediate_size=16,
-        layer_types=["linear_attention", "full_attention"],
+        "qwen3_next", **HEADS, **LINEAR, **SHARING, layer_types=["linear_attention", "full_attention"]
     ),
-    "chunks": shaped(
-        "llama4_text",
-        **HEADS,
-        num_local_experts=2,
-        num_experts_per_tok=1,
-        attention_chunk_size=64,
-        intermediate_size_mlp=48,
-    ),
+    "chunks": shaped("llama4_text", **HEADS, **LOCAL, num_experts_per_tok=1, attention_chunk_size=64),
     "windows that attention does not hear of": shaped(
-        "qwen2_moe",
-        **SHAPE,
-        **EXPERTS,
-        num_experts=4,
-        shared_expert_intermediate_size=16,
-        use_sliding_window=True,
-        sliding_window=32,
-        max_window_layers=1,
+        "qwen2_moe", **SHAPE, **SHARING, use_sliding_window=True, sliding_window=32, max_window_layers=1
     ),
     "places by ALiBi": shaped("bloom", vocab_size=40, hidden_size=32, n_layer=2, n_head=4),
     "places by ALiBi, too": shaped("mpt", vocab_size=40, d_model=32, n_heads=4, n_layers=2, max_seq_len=64),

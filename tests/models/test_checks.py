@@ -19,6 +19,7 @@ from tasks.store import Store
 from tests.llama import byte_tokenizer, llama
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_config.json"
 WEIGHTS, INDEX, NORM = "model.safetensors", "model.safetensors.index.json", "model.norm.weight"
 Spoil = Callable[[Path], object]
 
@@ -36,24 +37,26 @@ def refused(store: Store, folder: Path, message: str, chat: bool = False) -> Non
     assert store.manifests("policy") == []
 
 
-def text(name: str, content: str) -> Spoil:
-    return lambda folder: (folder / name).write_text(content)
+def spoiler(spoil: Callable[..., object]) -> Callable[..., Spoil]:
+    """A function of a folder and of what to do to it, which takes the latter first."""
+    return lambda *given, **named: lambda folder: spoil(folder, *given, **named)
 
 
-def without(name: str) -> Spoil:
-    def spoil(folder: Path) -> None:
-        (folder / name).unlink()
-        (folder / "pytorch_model.bin").write_bytes(b"pickle")
-
-    return spoil
+@spoiler
+def text(folder: Path, name: str, content: str) -> None:
+    (folder / name).write_text(content)
 
 
-def config(**changes: Any) -> Spoil:
-    def spoil(folder: Path) -> None:
-        values = json.loads((folder / "config.json").read_text())
-        text("config.json", json.dumps(values | changes))(folder)
+@spoiler
+def without(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
 
-    return spoil
+
+@spoiler
+def config(folder: Path, **changes: Any) -> None:
+    values = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(values | changes))
 
 
 def cut(folder: Path) -> None:
@@ -61,21 +64,17 @@ def cut(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(content[: len(content) // 2])
 
 
-def index(content: str) -> Spoil:
-    def spoil(folder: Path) -> None:
-        (folder / WEIGHTS).rename(folder.parent / "outside.safetensors")
-        text(INDEX, content)(folder)
-
-    return spoil
+@spoiler
+def index(folder: Path, content: str) -> None:
+    (folder / WEIGHTS).rename(folder.parent / "outside.safetensors")
+    (folder / INDEX).write_text(content)
 
 
-def weight(value: float, dtype: torch.dtype) -> Spoil:
-    def spoil(folder: Path) -> None:
-        weights = {name: one.to(dtype) for name, one in load_file(folder / WEIGHTS).items()}
-        weights[NORM][3] = value
-        save_file(weights, folder / WEIGHTS, {"format": "pt"})
-
-    return spoil
+@spoiler
+def weight(folder: Path, value: float, dtype: torch.dtype) -> None:
+    weights = {name: one.to(dtype) for name, one in load_file(folder / WEIGHTS).items()}
+    weights[NORM][3] = value
+    save_file(weights, folder / WEIGHTS, {"format": "pt"})
 
 
 def more_tokens(folder: Path) -> None:
@@ -84,19 +83,14 @@ def more_tokens(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def vocabulary(change: Callable[[dict[str, Any]], object]) -> Spoil:
-    def spoil(folder: Path) -> None:
-        tokenizer = json.loads((folder / "tokenizer.json").read_text())
-        change(tokenizer["model"])
-        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-
-    return spoil
+@spoiler
+def vocabulary(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    tokenizer = json.loads((folder / TOKENIZER).read_text())
+    change(tokenizer["model"])
+    (folder / TOKENIZER).write_text(json.dumps(tokenizer))
 
 
 NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
-
-
-TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_config.json"
 
 
 @pytest.mark.parametrize(
@@ -120,10 +114,7 @@ TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_con
             text(GENERATION, '{"do_sample": false, "num_return_sequences": 2}'),
             "cannot load generation_config.json: ValueError: Greedy methods .*Correct the file, or delete it",
         ),
-        (
-            index('{"weight_map": {"a": "../outside.safetensors"}}'),
-            r"names '\.\./outside\.safetensors', which is no file",
-        ),
+        (index('{"weight_map": {"a": "../outside.safetensors"}}'), r"names '\.\./outside\.safetensors', which is no"),
         (index('{"weight_map": {"a": 3}}'), r"no model\.safetensors, nor all files of model\.safetensors\.index\.json"),
         (index('{"weight_map": []}'), r"model\.safetensors\.index\.json: no weight_map. Save the model"),
         (config(model_type="qwen9"), r"model_type 'qwen9', which transformers \S+ does not know\. Install the version"),
@@ -152,15 +143,9 @@ def test_a_folder_with_missing_or_damaged_files_is_refused(
     ("changed", "message"),
     [
         (lambda norm: {"norm": norm}, r"1 of the model's weights are not .*'model\.norm\.weight'"),
-        (
-            lambda norm: {NORM: norm[:-1].clone()},
-            r"1 weights have other shapes .* model\.norm\.weight: \[\d+\] where it",
-        ),
+        (lambda norm: {NORM: norm[:-1].clone()}, r"1 weights have other shapes .* model\.norm\.weight: \[\d+\] where"),
         # Finite, and their products with hidden states are not.
-        (
-            lambda norm: {NORM: 3e38 * norm.sign()},
-            r"log-probabilities of this qwen3 model are not finite\. .*checkpoint",
-        ),
+        (lambda norm: {NORM: 3e38 * norm.sign()}, r"log-probabilities of this qwen3 .* not finite\. .*checkpoint"),
     ],
 )
 def test_weights_that_no_model_can_be_made_of_are_named(
@@ -196,10 +181,7 @@ def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Pat
     ("template", "message"),
     [
         (None, "has no chat template"),
-        (
-            "{{ raise_exception('System role required') }}",
-            "TemplateError: System role required. Set prompts.chat: false",
-        ),
+        ("{{ raise_exception('System role required') }}", "TemplateError: System role required. Set prompts.chat"),
         ("{{ messages | nothing }}", "TemplateAssertionError: No filter named 'nothing'"),
     ],
 )

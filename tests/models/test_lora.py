@@ -6,24 +6,27 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasks.errors import ArtifactError, DataError, SettingsError
+from tasks.errors import ArtifactError, DataError
 from tasks.models.loading import load_model
-from tasks.models.lora import ADAPTER, add_adapters
-from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.lora import ADAPTER
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import LoraSettings, OptimizeSettings
 from tasks.train.batches import Responses
 from tasks.train.checkpoint import save_optimizer, save_policy
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
-from tests.models.families import FAMILIES, model
 from tests.train import conftest
 from tests.train import small as plain
-from tests.train.small import Small, batches
+from tests.train.small import LORA, Small, batches
 
 peft = pytest.importorskip("peft")
 responses = conftest.responses
-LORA = {"rank": 4, "alpha": 16.0}
+
+
+@pytest.fixture
+def base(small: Small) -> Path:
+    """The folder of the small policy."""
+    return small[0].path(small[1])
 
 
 def settings(**changes: object) -> OptimizeSettings:
@@ -42,9 +45,8 @@ def of(folder: Path) -> Scorer:
     return Scorer(load_model(folder), 1024)
 
 
-def trained(small: Small, responses: Responses, folder: Path, updates: int = 3) -> Trainer:
-    """Adapters of the small policy after some updates, in a folder too."""
-    base = small[0].path(small[1])
+def trained(base: Path, responses: Responses, folder: Path, updates: int = 3) -> Trainer:
+    """Adapters of a policy after some updates, in a folder too."""
     trainer = load_trainer(base, settings(), 12, 0, base)
     trainer.train(responses, batches(responses)[:updates], 0)
     folder.mkdir()
@@ -53,8 +55,7 @@ def trained(small: Small, responses: Responses, folder: Path, updates: int = 3) 
     return trainer
 
 
-def test_adapters_change_nothing_before_the_first_update(small: Small, responses: Responses) -> None:
-    base = small[0].path(small[1])
+def test_adapters_change_nothing_before_the_first_update(base: Path, responses: Responses) -> None:
     trainer = load_trainer(base, settings(), 12, 0, base)
     torch.testing.assert_close(logp(trainer.backend, responses), logp(of(base), responses), rtol=0, atol=1e-6)
     shapes = trainer.backend.shapes()
@@ -62,10 +63,7 @@ def test_adapters_change_nothing_before_the_first_update(small: Small, responses
     assert all(4 in shape for shape in shapes.values())
 
 
-def test_the_first_update_has_ratio_one_and_moves_adapters_alone(
-    small: Small, responses: Responses, tmp_path: Path
-) -> None:
-    base = small[0].path(small[1])
+def test_the_first_update_has_ratio_one_and_moves_adapters_alone(base: Path, responses: Responses) -> None:
     trainer = load_trainer(base, settings(), 12, 0, base)
     before = {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}
     outcome = trainer.train(responses, batches(responses), 0)
@@ -74,50 +72,36 @@ def test_the_first_update_has_ratio_one_and_moves_adapters_alone(
     assert moved == trainer.backend.shapes().keys()
 
 
-def test_merged_weights_are_the_policy_with_its_adapters(small: Small, responses: Responses, tmp_path: Path) -> None:
-    trainer = trained(small, responses, tmp_path / "policy")
-    expected = logp(trainer.backend, responses)
-    base = small[0].path(small[1])
+def test_merged_weights_are_the_policy_with_its_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:
+    expected = logp(trained(base, responses, tmp_path / "policy").backend, responses)
     assert (expected - logp(of(base), responses)).abs().max() > 0.01
     torch.testing.assert_close(logp(of(tmp_path / "policy"), responses), expected, rtol=0, atol=1e-5)
     both = peft.PeftModel.from_pretrained(load_model(base), tmp_path / "policy" / ADAPTER)
-    theirs = both.merge_and_unload()
-    torch.testing.assert_close(logp(Scorer(theirs, 1024), responses), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logp(Scorer(both.merge_and_unload(), 1024), responses), expected, rtol=0, atol=1e-5)
 
 
-def test_the_next_stage_continues_from_the_adapters(small: Small, responses: Responses, tmp_path: Path) -> None:
-    straight = trained(small, responses, tmp_path / "policy", 2)
-    base = small[0].path(small[1])
+def test_the_next_stage_continues_from_the_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:
+    straight = trained(base, responses, tmp_path / "policy", 2)
     resumed = load_trainer(tmp_path / "policy", settings(), 12, 0, base)
     assert resumed.updates == 2
     for trainer in (straight, resumed):
         trainer.train(responses, batches(responses)[2:], 1)
     for ours, theirs in zip(straight.backend.weights(), resumed.backend.weights(), strict=True):
         assert torch.equal(ours[1], theirs[1])
-    moments = load_file(tmp_path / "policy/optimizer/moments.safetensors")
-    assert all(".lora_" in name for name in moments)
+    assert all(".lora_" in name for name in load_file(tmp_path / "policy/optimizer/moments.safetensors"))
 
 
-def test_adapters_of_another_rank_are_refused(small: Small, responses: Responses, tmp_path: Path) -> None:
-    trained(small, responses, tmp_path / "policy", 1)
-    base = small[0].path(small[1])
+def test_adapters_of_another_rank_are_refused(base: Path, responses: Responses, tmp_path: Path) -> None:
+    trained(base, responses, tmp_path / "policy", 1)
     other = settings().model_copy(update={"lora": LoraSettings(rank=2)})
     with pytest.raises(ArtifactError, match=r"no adapter of shape \(2, 32\) for .*lora_A"):
         load_trainer(tmp_path / "policy", other, 12, 0, base)
 
 
-def test_a_policy_whose_weights_were_trained_takes_no_adapters(
-    small: Small, responses: Responses, tmp_path: Path
-) -> None:
-    base = small[0].path(small[1])
+def test_a_policy_with_trained_weights_takes_no_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:
     trainer = load_trainer(base, plain.settings(), 12, 0)
     trainer.train(responses, batches(responses)[:1], 0)
     save_policy(tmp_path, trainer.backend, base)
     save_optimizer(tmp_path, trainer.backend, 1)
     with pytest.raises(DataError, match=r"all weights of this policy were trained, so optimize\.lora cannot go on"):
         load_trainer(tmp_path, settings(), 12, 0, base)
-
-
-def test_layers_that_store_their_weights_transposed_take_no_adapters() -> None:
-    with pytest.raises(SettingsError, match=r"optimize\.lora: the linear layers of a gpt2 model .*Conv1D"):
-        add_adapters(model(FAMILIES["gpt2"], PACKED_ATTENTION), LoraSettings(rank=2), 0)

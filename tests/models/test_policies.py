@@ -42,8 +42,8 @@ def test_the_tokenizer_round_trips_every_problem(form: Form) -> None:
 
 def test_a_tiny_policy_depends_on_its_seed_alone(small: Small, store: Store) -> None:
     _, policy = small
-    again = prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 0)
-    other = prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 1)
+    tiny = PolicySettings(tiny=SMALL)
+    again, other = (prepare_policy(store, tiny, ArithmeticSettings(), "", seed) for seed in (0, 1))
     assert again == policy != other
 
 
@@ -86,8 +86,7 @@ def test_weights_in_several_files_are_those_that_the_index_names(store: Store, f
     found = dict(folder_weights(taken))
     assert all(torch.equal(found[name], weight) for name, weight in weights.items())
     assert found.keys() == weights.keys()
-    last = sorted(folder.glob("model-0*.safetensors"))[-1]
-    last.unlink()
+    max(folder.glob("model-0*.safetensors")).unlink()
     with pytest.raises(DataError, match=r"nor all files of model\.safetensors\.index\.json; found"):
         take(store, folder)
 
@@ -126,9 +125,8 @@ class Own(Qwen3ForCausalLM):
 
 
 def test_code_that_comes_with_a_model_is_run_only_when_asked_for(small: Small, store: Store, folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
     own = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}}
-    (folder / "config.json").write_text(json.dumps({**config, **own}))
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | own))
     (folder / "own.py").write_text(CODE)
     with pytest.raises(DataError, match=r"a own model is defined by Python files .*policy.trust_remote_code: true"):
         take(store, folder)

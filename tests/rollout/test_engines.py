@@ -33,8 +33,6 @@ from tests.conftest import SMALL
 
 TWENTY = Sampling(20)
 PROMPTS = ["12+3*4=", "5*6=", "(2+3)*4-5=", "99+9*9=", "7="]
-
-
 KINDS = ["transformers", *(["vllm"] if find_spec("vllm") else [])]
 
 
@@ -94,11 +92,8 @@ def test_a_response_ends_with_a_stop_token_or_at_the_limit(
     for response in responses:
         assert len(response.token_ids) == len(response.logp)
         assert not stop & set(response.token_ids[:-1].tolist())
-        if response.finish_reason == "stop":
-            assert response.token_ids[-1] in stop
-        else:
-            assert len(response.token_ids) == 20
-            assert response.token_ids[-1] not in stop
+        assert (response.token_ids[-1] in stop) is (response.finish_reason == "stop")
+        assert response.finish_reason == "stop" or len(response.token_ids) == 20
 
 
 def same(first: Response, second: Response) -> bool:
@@ -109,8 +104,7 @@ def test_seeds_repeat_and_what_else_is_in_the_batch_changes_no_token(engine: Eng
     together = run(engine, requests)
     assert len({tuple(response.token_ids) for response in together[:5]}) > 1
     alone = [run(engine, [request])[0] for request in requests]
-    backwards = run(engine, requests[::-1])[::-1]
-    for other in (run(engine, requests), alone, backwards):
+    for other in (run(engine, requests), alone, run(engine, requests[::-1])[::-1]):
         assert all(same(*pair) for pair in zip(together, other, strict=True))
 
 
@@ -129,14 +123,9 @@ def test_no_requests_give_no_responses(engine: Engine) -> None:
 
 
 def test_reported_progress_adds_up_to_all_responses(engine: Engine, requests: list[Request]) -> None:
-    seen = [0, 0]
-
-    def on_done(responses: int, tokens: int) -> None:
-        seen[0] += responses
-        seen[1] += tokens
-
-    responses = engine.generate(requests, Sampling(20), on_done)
-    assert seen == [len(requests), sum(len(response.token_ids) for response in responses)]
+    seen: list[tuple[int, int]] = []
+    responses = engine.generate(requests, TWENTY, lambda *done: seen.append(done))
+    assert np.sum(seen, axis=0).tolist() == [len(requests), sum(len(one.token_ids) for one in responses)]
 
 
 def test_work_is_counted_as_the_model_does_it(policy_folder: Path) -> None:
@@ -221,10 +210,7 @@ def test_an_engine_that_is_not_installed_is_named(policy_folder: Path) -> None:
     ("settings", "message"),
     [
         ({"tensor_parallel": 64}, r"engine.tensor_parallel: 64 GPUs asked for, and this machine has \d+. Lower"),
-        (
-            {"batch_tokens": 1, "batch_size": 8},
-            r"(?s)vllm cannot load .*'batch_tokens': 1.*max_num_batched_tokens",
-        ),
+        ({"batch_tokens": 1, "batch_size": 8}, r"(?s)vllm cannot load .*'batch_tokens': 1.*max_num_batched_tokens"),
     ],
 )
 def test_impossible_settings_of_vllm_are_refused(policy_folder: Path, settings: dict[str, int], message: str) -> None:

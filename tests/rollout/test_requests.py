@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,13 +25,7 @@ DATE = "26 Jul 2024"
 
 
 def test_seeds_differ_by_run_purpose_prompt_and_sample() -> None:
-    seeds = {
-        sampling_seed(run, purpose, prompt, sample)
-        for run in (0, 1)
-        for purpose in ("stage 0", "evaluate")
-        for prompt in ("a", "b")
-        for sample in (0, 1)
-    }
+    seeds = {sampling_seed(*inputs) for inputs in product((0, 1), ("stage 0", "evaluate"), "ab", (0, 1))}
     assert len(seeds) == 16
     assert sampling_seed(0, "stage 0", "a", 0) == 16608217809209817657
 
@@ -68,9 +63,8 @@ def test_a_prompt_without_room_for_a_response_is_named(
 def test_chats_go_through_the_chat_template_and_messages_as_they_are(small: tuple[Store, ArtifactRef]) -> None:
     store, policy = small
     tokenizer = load_tokenizer(store.path(policy))
-    tokenizer.chat_template = (
-        "{% for m in messages %}({{ m['content'] }}){% endfor %}{% if add_generation_prompt %}={% endif %}"
-    )
+    ask = "{% if add_generation_prompt %}={% endif %}"
+    tokenizer.chat_template = "{% for m in messages %}({{ m['content'] }}){% endfor %}" + ask
     requests = build_requests(tokenizer, ASKED, [0], "stage 0", 0, 64, 20)
     assert [tokenizer.decode(one.prompt_token_ids) for one in requests] == ["(2)(1+1=)=", "(1+2=)="]
 
@@ -133,9 +127,7 @@ def test_tokens_that_close_a_text_are_left_off_prompts(adds: str) -> None:
 )
 def test_a_prompt_that_ends_with_the_end_of_a_text_is_refused(template: str | None, asked: dict[str, Any]) -> None:
     tokenizer = byte_tokenizer(template=template)
-    with pytest.raises(
-        DataError, match=r"prompt '1\+1=.*': ends with '</s>', the end of a text to the policy's tokeni"
-    ):
+    with pytest.raises(DataError, match=r"prompt '1\+1=.*': ends with '</s>', the end of a text to the policy's"):
         build_requests(tokenizer, [asked], [0], "stage 0", 0, 64, 20)
 
 

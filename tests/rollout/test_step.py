@@ -1,6 +1,6 @@
 """The rollouts of a shard: what ends a response, responses that cannot be generated, and what tells shards apart."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tasks.models.loading import load_model
 from tasks.models.step import prepare_policy
 from tasks.process.resident import release
 from tasks.rollout import step
-from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling, Work, load_engine
+from tasks.rollout.engine import MISSING, Engine, Request, Response, Work, load_engine
 from tasks.rollout.step import AtLimit, generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
@@ -29,19 +29,16 @@ LONG = "1+" * 30
 
 def prompts(store: Store, *texts: str) -> ArtifactRef:
     """A shard of prompts named a, b, c, ..."""
-    rows = [
-        {"prompt_id": chr(97 + place), "prompt": text, "answer": "1", "chat": False, "level": 1}
-        for place, text in enumerate(texts)
-    ]
+    same = {"answer": "1", "chat": False, "level": 1}
+    rows = [{"prompt_id": chr(97 + place), "prompt": text, **same} for place, text in enumerate(texts)]
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         write_table(draft.path / "prompts.parquet", rows, PROMPTS)
     return draft.ref
 
 
 def rollout(share: float = 0.0, limit: int = 12) -> RolloutSettings:
-    return RolloutSettings(
-        responses_per_prompt=GROUP, max_new_tokens=limit, max_missing_share=share, responses_per_part=GROUP
-    )
+    counts = {"responses_per_prompt": GROUP, "responses_per_part": GROUP}
+    return RolloutSettings(**counts, max_new_tokens=limit, max_missing_share=share)
 
 
 def rows_of(store: Store, shard: ArtifactRef) -> list[dict[str, Any]]:
@@ -102,9 +99,8 @@ def test_a_warning_names_the_token_that_would_stop_nearly_all(
 )
 def test_the_warning_begins_at_nine_tenths(cut: int, responses: int, inside: list[int], expected: str | None) -> None:
     ids = [70, *inside, 71]
-    reasons = ["length"] * cut + ["stop"] * (responses - cut)
     limit = AtLimit(byte_tokenizer(), [1], "rollout.max_new_tokens 4")
-    for reason in reasons:
+    for reason in ["length"] * cut + ["stop"] * (responses - cut):
         limit.add(np.array(ids, np.int32), reason)
     found = limit.facts("stage 1 generate").get("warning")
     assert (found is None) if expected is None else (expected in str(found))
@@ -117,15 +113,11 @@ class Brief:
     context_tokens = 64
     work = Work()
 
-    def generate(
-        self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
-    ) -> list[Response]:
+    def generate(self, requests: Sequence[Request], *_: object) -> list[Response]:
         return [Response(np.array([5, 1], np.int32), np.array([-1, -1], np.float32), "stop") for _ in requests]
 
 
-def test_equal_responses_under_another_limit_are_another_artifact(
-    small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_responses_at_another_limit_are_another_artifact(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of a rollouts artifact is part of what it is: objectives divide by it."""
     monkeypatch.setattr(step, "engine_of", lambda *_: Brief())
     store, policy = small
@@ -169,10 +161,8 @@ class GivingUp:
         self.context_tokens, self.close, self._engine = engine.context_tokens, engine.close, engine
         self.work = engine.work
 
-    def generate(
-        self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
-    ) -> list[Response]:
-        made = self._engine.generate(requests, sampling, on_done)
+    def generate(self, requests: Sequence[Request], *rest: Any) -> list[Response]:
+        made = self._engine.generate(requests, *rest)
         return [MISSING if place % 5 == 0 else response for place, response in enumerate(made)]
 
 
@@ -187,14 +177,7 @@ def test_what_the_engine_gives_up_is_counted(small: Small, monkeypatch: pytest.M
     assert (facts["missing"], facts["missing_prompts"]) == (8, list("abcdefgh"))
     # One of each group is missing: the others are learned from.
     rows = [
-        {
-            "prompt_id": row["prompt_id"],
-            "sample_index": row["sample_index"],
-            "outcome": "correct",
-            "reward": None if row["finish_reason"] == "missing" else place % 2,
-            "extracted": None,
-            "shows_working": False,
-        }
+        {**row, "outcome": "correct", "reward": None if row["finish_reason"] == "missing" else place % 2}
         for place, row in enumerate(rows_of(store, shard))
     ]
     with store.write("verdicts", settings={}, parents={}, seed=0) as draft:

@@ -40,19 +40,13 @@ def zero(stage: str, **changes: object) -> dict[str, Any]:
 
 def sample_rows(folder: Path, problems: Sequence[str], most: int, engine: EngineSettings) -> list[dict[str, Any]]:
     """Rows of a rollouts table, by the policy in a folder."""
-    prompts = [
-        {"prompt_id": f"p{i}", "prompt": problem, "answer": "1", "chat": False} for i, problem in enumerate(problems)
-    ]
+    prompts = [{"prompt_id": f"p{i}", "prompt": text, "answer": "1", "chat": False} for i, text in enumerate(problems)]
     rollout = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=most)
     return sample(TransformersEngine.load(folder, engine), load_tokenizer(folder), rollout, prompts, "x", 0, 0)
 
 
 def verdicts(rows: list[dict[str, Any]], rewards: Sequence[float]) -> pa.Table:
-    judged = [
-        {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], "reward": reward}
-        for row, reward in zip(rows, rewards, strict=True)
-    ]
-    return to_table(judged, VERDICTS)
+    return to_table([{**row, "reward": reward} for row, reward in zip(rows, rewards, strict=True)], VERDICTS)
 
 
 def responses_with(rows: list[dict[str, Any]], rewards: Sequence[float]) -> Responses:

@@ -19,6 +19,8 @@ from tests.train.test_diagnostics import assert_close_rows
 from tests.train.together import Job, alternate_in_group, largest_difference
 
 pytest.importorskip("deepspeed")
+Policies = dict[str, ArtifactRef]
+"""By what they were made with."""
 WHOLE = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=2)
 """Too short for answers, so that no verifier has to start."""
@@ -37,24 +39,22 @@ def optimize(stage: str = "", dtype: str = "float32", **changes: object) -> Opti
 
 
 @pytest.fixture(scope="module")
-def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.TempPathFactory) -> dict[str, ArtifactRef]:
-    """Policies of two processes, by what they were made with."""
+def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.TempPathFactory) -> Policies:
+    """Policies of two processes."""
     store, policy = small
-
-    def job(name: str, settings: OptimizeSettings, stopped: bool = False) -> Job:
+    jobs = []
+    for name, settings in {
+        "whole": optimize("2"),
+        "zero1": optimize("1"),
+        "zero2": optimize("2"),
+        "stopped": optimize("2"),
+        "zero3": optimize("3"),
+        "adapters": optimize("3", lora=LORA),
+        "bfloat16": optimize("2", dtype="bfloat16"),
+    }.items():
         rollout, mu = (WHOLE, STAGE) if name == "whole" else (ROLLOUT, 2)
         inputs = (rollout, VERIFY, settings, mu, policy, policy, shards, 0, 0)
-        return Job(name, inputs, {"operation": OFTEN}, stopped)
-
-    jobs = [
-        job("whole", optimize("2")),
-        job("zero1", optimize("1")),
-        job("zero2", optimize("2")),
-        job("stopped", optimize("2"), stopped=True),
-        job("zero3", optimize("3")),
-        job("adapters", optimize("3", lora=LORA)),
-        job("bfloat16", optimize("2", dtype="bfloat16")),
-    ]
+        jobs.append(Job(name, inputs, {"operation": OFTEN}, stopped=name == "stopped"))
     return alternate_in_group(2, store.ref, tmp_path_factory.mktemp("pairs"), jobs)
 
 
@@ -70,7 +70,7 @@ def apart(store: Store, one: ArtifactRef, other: ArtifactRef) -> float:
 
 
 def test_mu_of_a_whole_stage_equals_the_staged_workflow(
-    small: Small, shards: list[ArtifactRef], pairs: dict[str, ArtifactRef]
+    small: Small, shards: list[ArtifactRef], pairs: Policies
 ) -> None:
     store, policy = small
     rollouts = [generate_shard(store, WHOLE, policy, shard, 0, 0) for shard in shards]
@@ -83,9 +83,7 @@ def test_mu_of_a_whole_stage_equals_the_staged_workflow(
 
 
 @pytest.mark.parametrize("zero", ["zero1", "zero2", "zero3"])
-def test_refreshes_are_those_of_one_process(
-    zero: str, small: Small, pairs: dict[str, ArtifactRef], alone: ArtifactRef
-) -> None:
+def test_refreshes_are_those_of_one_process(zero: str, small: Small, pairs: Policies, alone: ArtifactRef) -> None:
     store, _ = small
     assert apart(store, pairs[zero], alone) < 1e-5
     ours, theirs = (store.manifest(ref) for ref in (pairs[zero], alone))
@@ -96,9 +94,7 @@ def test_refreshes_are_those_of_one_process(
     assert ours.timings.phases.keys() == theirs.timings.phases.keys()
 
 
-def test_adapters_are_merged_for_generation(
-    small: Small, shards: list[ArtifactRef], pairs: dict[str, ArtifactRef]
-) -> None:
+def test_adapters_are_merged_for_generation(small: Small, shards: list[ArtifactRef], pairs: Policies) -> None:
     store, policy = small
     settings = optimize(lora=LORA)
     alone = train_alternating(store, ROLLOUT, VERIFY, settings, 2, policy, policy, shards, 0, 0)
@@ -108,35 +104,25 @@ def test_adapters_are_merged_for_generation(
         assert store.manifest(made).facts["logp_mismatch_max"] < 1e-4
 
 
-def test_the_engine_computes_in_its_own_dtype(small: Small, pairs: dict[str, ArtifactRef]) -> None:
+def test_the_engine_computes_in_its_own_dtype(small: Small, pairs: Policies) -> None:
     """One in float32 has the float32 weights of a trainer that computes in bfloat16."""
     store, _ = small
     assert 1e-5 < store.manifest(pairs["bfloat16"]).facts["logp_mismatch"] < 0.02
 
 
-def test_a_stopped_stage_ends_with_the_same_bits(small: Small, pairs: dict[str, ArtifactRef]) -> None:
+def test_a_stopped_stage_ends_with_the_same_bits(small: Small, pairs: Policies) -> None:
     assert pairs["stopped"] == pairs["zero2"]
     assert not list(small[0].root.glob("progress/*/*"))
 
 
 @pytest.mark.long
 def test_flyte_starts_the_processes(
-    small: Small,
-    shards: list[ArtifactRef],
-    pairs: dict[str, ArtifactRef],
-    monkeypatch: pytest.MonkeyPatch,
+    small: Small, shards: list[ArtifactRef], pairs: Policies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLYTE_LOCAL_CACHE_ENABLED", "false")
     store, policy = small
-    inputs = AlternateInputs(
-        store=store.ref,
-        seed=0,
-        rollout=ROLLOUT,
-        verify=VERIFY,
-        optimize=optimize("2"),
-        updates_per_rollout=2,
-        operation=OFTEN,
-    )
+    settings = {"rollout": ROLLOUT, "verify": VERIFY, "optimize": optimize("2"), "operation": OFTEN}
+    inputs = AlternateInputs(store=store.ref, seed=0, updates_per_rollout=2, **settings)
     made = alternate(inputs=inputs, reference=policy, policy=policy, prompts=shards, stage=0)
     assert made == pairs["zero2"]
     assert "RANK" not in os.environ

@@ -15,9 +15,9 @@ from torch import Tensor
 from tasks.settings import ObjectiveSettings
 from tasks.train import distributed
 from tasks.train.bounds import Bounds, update_bounds
-from tasks.train.objective import objective
 from tests.train.batches import bounds_of
-from tests.train.test_objective import LONGEST, Response, batch_of, close, preset, some_responses, steady, update
+from tests.train.test_objective import Response, batch_of, close, preset, some_responses, steady, update
+from tests.train.test_sequence_ratios import coefficients
 from tests.train.together import run_in_group
 
 E = math.e
@@ -38,11 +38,6 @@ def bapo(low: float = 0.6, high: float = 1.2, **balance: Any) -> ObjectiveSettin
 
 def found(rows: Sequence[Response], settings: ObjectiveSettings) -> tuple[float, float]:
     return tuple(bounds_of([batch_of(rows)], settings))
-
-
-def coefficients(rows: Sequence[Response], settings: ObjectiveSettings) -> list[float]:
-    batch = batch_of(rows)
-    return objective(batch, settings, LONGEST, bounds_of([batch], settings)).coefficient_T.tolist()
 
 
 def test_winsorised_second_moment_worked_numbers() -> None:
@@ -205,15 +200,6 @@ def test_balance_is_what_a_loop_over_exact_fractions_gives(rows: list[tuple[Frac
 ALL = [m2po(), m2po(form="drop"), m2po(harmful_only=False), bapo(), bapo(statistic="gradient"), preset("grpo")]
 
 
-def test_an_update_without_tokens_has_an_interval() -> None:
-    for batches in ([], [batch_of([])], [batch_of([(-1.0, [])])]):
-        assert [tuple(bounds_of(batches, settings)) for settings in ALL] == [
-            *[UNBOUNDED] * 3,
-            *[(0.6, 1.2)] * 2,
-            (0.8, 1.2),
-        ]
-
-
 @steady
 @given(some_responses, st.data())
 def test_any_split_and_order_gives_the_same_interval(rows: list[Response], data: st.DataObject) -> None:
@@ -228,8 +214,7 @@ def test_any_split_and_order_gives_the_same_interval(rows: list[Response], data:
 
 def shares(count: int, cut: int) -> tuple[Tensor, Tensor, int]:
     """Log-ratios and advantages of an update, and how many of its tokens the first process has."""
-    generator = torch.Generator().manual_seed(count)
-    columns = torch.randn(2, count, generator=generator)
+    columns = torch.randn(2, count, generator=torch.Generator().manual_seed(count))
     return 0.4 * columns[0], columns[1].sign(), cut
 
 

@@ -1,22 +1,22 @@
 """Generator and trainer in one process: gates look at the whole stage, and nothing stays open."""
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from tasks.errors import GateError, SettingsError
-from tasks.models.loading import load_tokenizer
+from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Engine, load_engine
-from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train import colocated as loops
 from tasks.train.colocated import Colocated
 from tasks.verify.step import verdict_table
 from tasks.verify.verdicts import Outcome, Verdict
+from tests.models.families import FAMILIES, brought
 from tests.train.small import Small
 
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=2)
@@ -31,11 +31,8 @@ def loop_of(
 
 
 def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(small: Small, shards: list[ArtifactRef]) -> None:
-    responses = [
-        {"prompt_id": f"p{row}", "sample_index": sample, "response_token_ids": [1], "finish_reason": "stop"}
-        for row in range(4)
-        for sample in range(4)
-    ]
+    alike = {"response_token_ids": [1], "finish_reason": "stop"}
+    responses = [{"prompt_id": f"p{place // 4}", "sample_index": place % 4, **alike} for place in range(16)]
     table = to_table(responses, ROLLOUTS)
     judged = [Verdict(Outcome.WRONG, 0.0, "1", True)] * 14 + [Verdict(Outcome.TIMEOUT, None, "9", True)] * 2
     failing = verdict_table(responses, judged)
@@ -45,17 +42,11 @@ def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(small: Small
             loop.count(table, failing)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(
-    small: Small, shards: list[ArtifactRef], monkeypatch: pytest.MonkeyPatch
+    small: Small, shards: list[ArtifactRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, policy = small
-    tokenizer = load_tokenizer(store.path(policy))
-    config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=1, n_head=4, n_positions=64, eos_token_id=1)
-    torch.manual_seed(0)
-    with store.write("policy", settings={}, parents={}, seed=0) as draft:
-        GPT2LMHeadModel(config).save_pretrained(draft.path)
-        tokenizer.save_pretrained(draft.path)
+    gpt2 = PolicySettings(path=str(brought(FAMILIES["gpt2"], store.path(policy), tmp_path / "gpt2")))
     engines: list[Engine] = []
 
     def watched(*arguments: Any, **options: Any) -> Engine:
@@ -64,8 +55,8 @@ def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(
 
     monkeypatch.setattr(loops, "load_engine", watched)
     adapters = OptimizeSettings.parse({**OPTIMIZE.model_dump(mode="json"), "lora": {"rank": 2}})
-    with pytest.raises(SettingsError, match="Conv1D"):
-        loop_of(store, draft.ref, shards, adapters)
+    with pytest.raises(SettingsError, match=r"optimize\.lora: the linear layers of a gpt2 model .*Conv1D"):
+        loop_of(store, prepare_policy(store, gpt2, ArithmeticSettings(), "", 0), shards, adapters)
     (engine,) = engines
     with pytest.raises(AttributeError):  # It holds no model any more.
         engine.rest()

@@ -64,5 +64,5 @@ def test_processes_that_share_weights_do_what_one_does(small: Small, responses: 
     for kind, folder in folders.items():
         work(folder, responses, tmp_path / kind / "one", 0, {})
         # A tenth of the gradient; later AdamW makes steps of what rounding left of gradients that are 0.
-        one, two = (moments(tmp_path / kind / out, str(FIRST)) for out in ("one", "two"))
+        one, two = (moments(tmp_path / kind / out, FIRST) for out in ("one", "two"))
         assert largest_difference(one, two) < 1e-7 < 1e-4 < max(float(moment.max()) for moment in one.values()), kind

@@ -12,8 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.errors import SettingsError
-from tasks.settings import ObjectiveSettings, RegulariserSettings
+from tasks.settings import RegulariserSettings
 from tasks.train.objective import penalty
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import with_policies
@@ -95,9 +94,7 @@ def expected_gradient(behavior: Tensor, policy: Tensor, settings: RegulariserSet
 
 
 def test_kl_estimators_are_unbiased_or_biased_as_stated() -> None:
-    behavior, policy, reference = torch.tensor(
-        [[0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.25, 0.25, 0.5]], dtype=torch.float64
-    )
+    behavior, policy, reference = torch.tensor([[2, 5, 3], [6, 3, 1], [2.5, 2.5, 5]], dtype=torch.float64) / 10
     logits = policy.log().clone().requires_grad_()
     logp = logits.log_softmax(0)
     forward = torch.autograd.grad((logp.exp() * (logp - reference.log())).sum(), logits, retain_graph=True)[0]
@@ -139,11 +136,8 @@ def test_a_penalty_is_aggregated_as_the_loss_is_and_reaches_vetoed_and_clipped_t
 ) -> None:
     rows: list[Response] = [(1.0, [1.0, 8.0]), (-1.0, [0.05, 2.0, 0.5, 1.0])]
     settings = nav(aggregation=aggregation, regulariser={"kind": "behavior_l2", "coefficient": 0.5})
-    coefficients = [1, 0, -0.05, 0, 0, 0]
-    expected = [
-        (math.log(r) - c) / divisor
-        for r, c, divisor in zip([r for _, row in rows for r in row], coefficients, over, strict=True)
-    ]
+    ratios, coefficients = [r for _, row in rows for r in row], [1, 0, -0.05, 0, 0, 0]
+    expected = [(math.log(r) - c) / divisor for r, c, divisor in zip(ratios, coefficients, over, strict=True)]
     assert update([batch_of(rows)], settings)[1] == close(expected)
 
 
@@ -159,8 +153,3 @@ def test_no_coefficient_no_penalty_and_no_reference_needed() -> None:
     settings = preset("grpo", regulariser={"kind": "reference_kl", "coefficient": 0})
     assert not settings.needs_reference
     assert update([batch], settings)[0] == close(-1.2)
-
-
-def test_a_kind_without_a_coefficient_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"regulariser\.coefficient: missing"):
-        ObjectiveSettings.parse({"regulariser": {"kind": "reference_kl"}})

@@ -52,9 +52,8 @@ def test_evaluating_along_the_way_changes_no_update(start) -> None:
 
 
 def test_all_presets_start_from_the_same_rollouts(start) -> None:
-    one, other = (
-        table(start, run(start, 8, 1, f"optimize.preset={name}"), "metrics") for name in ("relaxed", "reinforce")
-    )
+    made = [run(start, 8, 1, f"optimize.preset={name}") for name in ("relaxed", "reinforce")]
+    one, other = (table(start, study, "metrics") for study in made)
     assert one["reward"][0] == other["reward"][0]
     assert one["tokens"][0] == other["tokens"][0]
 

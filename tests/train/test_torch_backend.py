@@ -1,15 +1,14 @@
 """The torch backend's copies in bfloat16, and where the state of its optimizer is."""
 
-import copy
-
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
+from transformers import PreTrainedModel, Qwen2Config
 
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.train.backends.backend import MOMENTS
 from tasks.train.backends.torch_backend import TorchBackend
+from tests.models.families import SHAPE, model
 from tests.train.small import settings
 
 TOKENS = 2500
@@ -17,22 +16,12 @@ TOKENS = 2500
 
 def sharp_model() -> PreTrainedModel:
     """Random, with attention that looks at some tokens more than at others, as that of a trained one does."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=200,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=TOKENS,
-    )
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED_ATTENTION)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "q_proj" in name or "k_proj" in name or "o_proj" in name:
-                parameter.mul_(10)
-    return model.float().eval()
+    changes = {"vocab_size": 200, "hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": TOKENS}
+    sharp = model(Qwen2Config(**SHAPE | changes), PACKED_ATTENTION)
+    for name, parameter in sharp.named_parameters():
+        if "q_proj" in name or "k_proj" in name or "o_proj" in name:
+            parameter.data.mul_(10)
+    return sharp
 
 
 def trained_by(model: PreTrainedModel, dtype: str) -> TorchBackend:
@@ -41,18 +30,17 @@ def trained_by(model: PreTrainedModel, dtype: str) -> TorchBackend:
 
 @torch.no_grad()
 def test_bfloat16_is_as_near_at_the_end_of_a_long_response() -> None:
-    model = sharp_model()
+    exact = Scorer(sharp_model(), 500)
     random = np.random.default_rng(0)
     batch = pack([random.integers(1, 200, 4)], [random.integers(1, 200, TOKENS - 4)])
-    exact_T, _ = Scorer(copy.deepcopy(model), 500)(batch)
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    backend = trained_by(model, "bfloat16")
+    exact_T, _ = exact(batch)
+    backend = trained_by(sharp_model(), "bfloat16")
     far_T = (backend(batch)[0] - exact_T).abs()
     assert 0 < far_T[:500].mean() < 0.2
     assert far_T[-500:].mean() < 2 * far_T[:500].mean()
     assert {parameter.dtype for parameter in backend.model.parameters()} == {torch.bfloat16}
-    for name, buffer in backend.model.named_buffers():
-        assert torch.equal(buffer, buffers[name])
+    for buffer, plain in zip(backend.model.buffers(), exact.model.buffers(), strict=True):
+        assert torch.equal(buffer, plain)
 
 
 def test_the_state_of_a_weight_is_where_the_weight_is() -> None:

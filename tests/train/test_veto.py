@@ -35,39 +35,28 @@ SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ("scope", "kept", "loss", "loss_over_kept"),
+    ("veto", "kept", "loss", "loss_over_kept"),
     [
-        ("off", [0, 1, 2, 3, 4, 5], 0.7783333, 0.7783333),
-        ("trigger_only", [0, 2, 3, 5], 0.7666667, 1.15),
-        ("suffix_nontrigger", [0, 1, 4], 0.195, 0.39),
-        ("suffix", [0, 1], 0.1916667, 0.575),
-        ("suffix_inclusive", [0], 0.1833333, 1.1),
-        ("response", [], 0, 0),
+        ({"scope": "off"}, [0, 1, 2, 3, 4, 5], 0.7783333, 0.7783333),
+        ({"scope": "trigger_only"}, [0, 2, 3, 5], 0.7666667, 1.15),
+        ({"scope": "suffix_nontrigger"}, [0, 1, 4], 0.195, 0.39),
+        ({"scope": "suffix"}, [0, 1], 0.1916667, 0.575),
+        ({"scope": "suffix_inclusive"}, [0], 0.1833333, 1.1),
+        ({"scope": "response"}, [], 0, 0),
+        ({"direction": "above", "kappa": 1.5}, [0, 1, 2], 0.525, 1.05),
+        ({"direction": "both"}, [0, 1], 0.1916667, 0.575),
+        ({"trigger_count": 2}, [0, 1, 2, 3, 4], 0.6116667, 0.734),
+        ({"window": 2}, [0, 1, 4, 5], 0.3616667, 0.5425),
     ],
 )
-def test_scopes_worked_numbers(
-    dtype: torch.dtype, scope: str, kept: list[int], loss: float, loss_over_kept: float
+def test_scopes_and_triggers_worked_numbers(
+    dtype: torch.dtype, veto: dict[str, Any], kept: list[int], loss: float, loss_over_kept: float
 ) -> None:
     gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
-    settings = nav(veto={"scope": scope})
-    assert update([batch_of([(-1.0, ROW)], dtype)], settings) == (close(loss), close(gradient))
-    over_kept = nav(veto={"scope": scope}, denominator="kept")
+    assert update([batch_of([(-1.0, ROW)], dtype)], nav(veto=veto)) == (close(loss), close(gradient))
+    over_kept = nav(veto=veto, denominator="kept")
     per_kept = [g * 6 / max(len(kept), 1) for g in gradient]
     assert update([batch_of([(-1.0, ROW)], dtype)], over_kept) == (close(loss_over_kept), close(per_kept, 3e-7))
-
-
-@pytest.mark.parametrize(
-    ("veto", "kept", "loss"),
-    [
-        ({"direction": "above", "kappa": 1.5}, [0, 1, 2], 0.525),
-        ({"direction": "both"}, [0, 1], 0.1916667),
-        ({"trigger_count": 2}, [0, 1, 2, 3, 4], 0.6116667),
-        ({"window": 2}, [0, 1, 4, 5], 0.3616667),
-    ],
-)
-def test_other_triggers_worked_numbers(veto: dict[str, Any], kept: list[int], loss: float) -> None:
-    gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
-    assert update([batch_of([(-1.0, ROW)])], nav(veto=veto)) == (close(loss), close(gradient))
 
 
 SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
@@ -86,10 +75,7 @@ SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
         (SECOND, -1.0, {"scope": "suffix_nontrigger", "trigger_count": 2}, [4]),
         (SECOND, -1.0, {"scope": "response", "trigger_count": 2}, [0, 1, 2, 3, 4, 5]),
         (SECOND, -1.0, {"scope": "trigger_only", "trigger_count": 2}, [3, 5]),
-        *[
-            (SECOND, -1.0, {"scope": scope, "trigger_count": 4}, [])
-            for scope in ("suffix_inclusive", "suffix_nontrigger", "response", "trigger_only")
-        ],
+        *[(SECOND, -1.0, {"scope": scope, "trigger_count": 4}, []) for scope in [*SCOPES[:-1], "trigger_only"]],
     ],
 )
 def test_vetoed_tokens_worked_numbers(
@@ -98,10 +84,6 @@ def test_vetoed_tokens_worked_numbers(
     # A trigger says nothing of the next response.
     result = objective(batch_of([(advantage, row), (advantage, [1.0, 1.0])]), nav(veto=veto), LONGEST)
     assert result.vetoed_T.nonzero().flatten().tolist() == expected
-
-
-def test_a_positive_advantage_is_left_alone() -> None:
-    assert update([batch_of([(1.0, ROW)])], nav()) == (close(-0.7783333), close([-g for g in OFF]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -136,47 +118,36 @@ def test_statistics_worked_numbers(statistic: str, kappa: float, place: int) -> 
     assert int(result.vetoed_T.nonzero()[0]) == place
 
 
-def test_triggers_are_seen_without_the_veto_too() -> None:
-    result = objective(batch_of([(-1.0, ROW)]), preset("relaxed", veto=BELOW), LONGEST)
-    assert result.trigger_T.nonzero().flatten().tolist() == [1, 4]
-    assert not result.vetoed_T.any()
-
-
 def by_loop(row: list[tuple[Fraction, Fraction]], advantage: float, veto: VetoSettings) -> list[tuple[bool, bool]]:
     """Trigger and veto of every token (behavior probability, ratio) of a response, one after the other."""
-    kappa = Fraction(str(veto.kappa))
-    product, seen, count, since = Fraction(1), 0, 0, 0
-    found: list[tuple[bool, bool]] = []
+    kappa, product = Fraction(str(veto.kappa)), Fraction(1)
     triggers: list[bool] = []
-    after: list[bool] = []
     for behavior, token_ratio in row:
-        value, bound = token_ratio, kappa
-        product, seen = product * token_ratio, seen + 1
-        if veto.statistic == "prefix_product":
-            value = product
-        elif veto.statistic == "running_geo":
-            value, bound = product, kappa**seen
-        elif veto.statistic == "token_prob":
-            value = behavior if veto.recompute == "once_per_stage" else behavior * token_ratio
+        product *= token_ratio
+        value, bound = {
+            "token_ratio": (token_ratio, kappa),
+            "prefix_product": (product, kappa),
+            "running_geo": (product, kappa ** (len(triggers) + 1)),
+            "token_prob": (behavior * (1 if veto.recompute == "once_per_stage" else token_ratio), kappa),
+        }[veto.statistic]
         beyond = {"below": value < bound, "above": value > bound, "both": value < bound or value > 1 / bound}
-        trigger = (advantage < 0 or veto.advantage_sign == "all") and beyond[veto.direction]
-        after.append(count >= getattr(veto, "trigger_count", 1))
-        count += trigger
-        triggers.append(trigger)
-    for trigger, is_after in zip(triggers, after, strict=True):
-        since += is_after
-        is_tau = trigger and not is_after and sum(triggers[: len(found) + 1]) == getattr(veto, "trigger_count", 1)
-        near = getattr(veto, "window", None) is None or since <= getattr(veto, "window", None)
-        vetoed = {
-            "off": False,
-            "suffix": is_after and near,
-            "suffix_nontrigger": is_after and near and not trigger,
-            "suffix_inclusive": is_tau or (is_after and near),
-            "response": count >= getattr(veto, "trigger_count", 1),
-            "trigger_only": trigger and (is_tau or is_after),
-        }[veto.scope]
-        found.append((trigger, vetoed))
-    return found
+        triggers.append((advantage < 0 or veto.advantage_sign == "all") and beyond[veto.direction])
+    places = [place for place, trigger in enumerate(triggers) if trigger][getattr(veto, "trigger_count", 1) - 1 :]
+    tau, window = places[0] if places else len(row), getattr(veto, "window", None) or len(row)
+    return [
+        (
+            trigger,
+            {
+                "off": False,
+                "suffix": tau < place <= tau + window,
+                "suffix_nontrigger": tau < place <= tau + window and not trigger,
+                "suffix_inclusive": tau <= place <= tau + window,
+                "response": bool(places),
+                "trigger_only": tau <= place and trigger,
+            }[veto.scope],
+        )
+        for place, trigger in enumerate(triggers)
+    ]
 
 
 def allowed(values: dict[str, Any]) -> VetoSettings:
@@ -244,14 +215,9 @@ def test_a_larger_kappa_keeps_less(rows: Any, one: float, other: float, scope: s
 @steady
 @given(some_responses, kappas, st.integers(1, 3))
 def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
-    kept = [
-        ~objective(
-            batch_of(rows),
-            nav(veto={"scope": scope, "kappa": kappa, **({} if scope == "off" else {"trigger_count": count})}),
-            LONGEST,
-        ).vetoed_T
-        for scope in SCOPES
-    ]
+    counted = {"kappa": kappa, "trigger_count": count}
+    vetoes = [{"scope": scope, **counted} for scope in SCOPES[:-1]] + [{"scope": "off", "kappa": kappa}]
+    kept = [~objective(batch_of(rows), nav(veto=veto), LONGEST).vetoed_T for veto in vetoes]
     for narrow_T, wide_T in pairwise(kept):
         assert (narrow_T <= wide_T).all()
 

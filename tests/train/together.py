@@ -59,7 +59,7 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
     chosen = settings(responses_per_update=BATCH, backend=backend, max_logp_mismatch=100, **changes)
     trainer = load_trainer(folder, chosen, 12, 0)
     if begin:
-        trainer.backend.set_weights(load_file(out / f"{begin}.safetensors"))
+        trainer.backend.set_weights(weights(out, begin))
         trainer.updates = load_optimizer(out / str(begin), trainer.backend)
     rows, examples = [], []
     for start, batches in rounds(responses, begin):
@@ -68,13 +68,13 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
         rows += outcome.rows
         examples += outcome.examples
         if trainer.updates in (FIRST, HALF, LAST):
-            suffix = f"{trainer.updates}" if not begin else f"{trainer.updates}-again"
+            suffix = f"{trainer.updates}{'-again' if begin else ''}"
             if distributed.rank() == 0:
                 (out / suffix).mkdir(parents=True)
             save_optimizer(out / suffix, trainer.backend, trainer.updates)
-            weights = distributed.gather_on_rank0(trainer.backend.weights())
+            whole = distributed.gather_on_rank0(trainer.backend.weights())
             if distributed.rank() == 0:
-                save_file(weights, out / f"{suffix}.safetensors")
+                save_file(whole, out / f"{suffix}.safetensors")
     assert trainer.updates == LAST
     if not begin:
         save_policy(out / "policy", trainer.backend, folder, chosen.lora)
@@ -89,9 +89,14 @@ def work_all(jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
         work(*inputs, **changes)
 
 
-def moments(out: Path, name: str) -> Tensors:
+def weights(out: Path, name: object) -> Tensors:
+    """The weights that were saved under a name."""
+    return load_file(out / f"{name}.safetensors")
+
+
+def moments(out: Path, name: object) -> Tensors:
     """The moments that were saved under a name."""
-    return load_file(out / name / "optimizer/moments.safetensors")
+    return load_file(out / f"{name}/optimizer/moments.safetensors")
 
 
 def largest_difference(one: Tensors, other: Tensors) -> float:
