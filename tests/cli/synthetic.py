@@ -219,13 +219,6 @@ def make_older(store: Store, hours: float, refs: Sequence[ArtifactRef] | None = 
         os.utime(path, (then, then))
 
 
-def flip(path: Path) -> None:
-    """Changes the last byte of a file."""
-    damaged = bytearray(path.read_bytes())
-    damaged[-1] ^= 1
-    path.write_bytes(damaged)
-
-
 def names(garbage: Garbage) -> set[str]:
     return {item.name for item in garbage.items}
 

@@ -27,6 +27,7 @@ from tests.cli.synthetic import (
     on_disk,
     plain,
 )
+from tests.store.writers import run_until_killed
 from tools.s3 import S3
 
 SLOW = """
@@ -95,22 +96,6 @@ def test_work_that_begins_during_gc_stays_with_its_artifacts(store: Store) -> No
         assert on_disk(store) == folders(*run.artifacts)
 
 
-def killed(address: str, patched: str) -> None:
-    """A process that writes an artifact and dies when it calls something."""
-    code = f"""
-import os, signal
-from tasks.store import Store
-from tasks.store import store as module
-store = Store.open({address!r})
-{patched} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
-    (draft.path / "deep").mkdir()
-    (draft.path / "deep/data.txt").write_text("x" * 1000)
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
-
-
 def test_a_killed_gc_leaves_no_partial_artifact(store: Store) -> None:
     run = make_unfinished_run(store)
     make_older(store, DAYS)
@@ -128,11 +113,9 @@ Path.unlink = until_data
 store = Store.open({str(store.root)!r})
 delete_garbage(store, find_garbage(store))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
+    run_until_killed(code)
     assert len(on_disk(store)) == len(run.artifacts) - 1
-    findings = check_store(store, None)
-    assert not findings.faults
+    assert not check_store(store, None).faults
     garbage = find_garbage(store)
     assert [item.kind for item in garbage.items].count("data without manifest") == 1
     delete_garbage(store, garbage)
@@ -142,7 +125,15 @@ delete_garbage(store, find_garbage(store))
 def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str, s3: S3) -> None:
     store = Store.open(f"{bucket}/prefix")
     done, left = make_finished_run(store, stages=1), make_unfinished_run(store, stages=1, preset="relaxed")
-    killed(f"{bucket}/prefix", "store.remote.write_new")
+    run_until_killed(f"""
+import os, signal
+from tasks.store import Store
+store = Store.open("{bucket}/prefix")
+store.remote.write_new = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
+    (draft.path / "deep").mkdir()
+    (draft.path / "deep/data.txt").write_text("x" * 1000)
+""")
     before = s3.keys(bucket.removeprefix("s3://"))
     assert not find_garbage(store).items
     garbage = find_garbage(store, hours=0)

@@ -3,10 +3,9 @@
 import pytest
 from typer.testing import CliRunner
 
-from tasks.cli.algorithms import describe
 from tasks.cli.main import app
 from tasks.cli.settings import FILES, sections
-from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS, ObjectiveSettings, RunSettings
+from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS, RunSettings
 
 
 @pytest.mark.parametrize(
@@ -16,13 +15,6 @@ from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS, ObjectiveSettings
 def test_every_preset_has_a_row(command: str, names: set[str]) -> None:
     printed = CliRunner().invoke(app, [command]).stdout
     assert names <= {line[1:].split("  ")[0].strip() for line in printed.splitlines() if line[2:3].strip()}
-
-
-def test_two_presets_that_differ_are_described_differently() -> None:
-    objectives = [ObjectiveSettings.parse(preset.row) for preset in PRESETS.values()]
-    different = {objective.model_dump_json(): objective for objective in objectives}
-    described = {tuple(describe(objective).values()) for objective in different.values()}
-    assert len(described) == len(different)
 
 
 def test_every_field_that_yaml_can_hold_has_a_row_that_names_its_kinds() -> None:
