@@ -91,8 +91,7 @@ def test_impossible_plans_are_refused(gpus: int, overrides: str, options: dict[s
         plan_cluster(RunSettings.read(Path(PAPER), overrides), 4, gpus, **{"prices": PRICES, **options})
 
 
-def test_a_store_without_a_run_is_named(store: Store, bucket: str) -> None:
-    Store.open(f"{bucket}/prefix")
-    for place in (str(store.root), f"{bucket}/prefix"):
-        with pytest.raises(UserError, match=f"{place}: no finished run in this store"):
-            plan_cluster(RunSettings.read(Path(PAPER)), 4, 4, prices=PRICES, store=place)
+def test_a_store_without_a_run_is_named(bucket: str) -> None:
+    Store.open(bucket)
+    with pytest.raises(UserError, match=f"{bucket}: no finished run in this store"):
+        plan_cluster(RunSettings.read(Path(PAPER)), 4, 4, prices=PRICES, store=bucket)

@@ -22,12 +22,11 @@ def test_every_field_that_yaml_can_hold_has_a_row_that_names_its_kinds() -> None
     assert {"seed", "evaluate.benchmarks[].source", "policy.tiny.heads"} <= rows.keys()
     outer = rows["optimize.objective.gate.outer_high"]
     assert (outer.type, outer.default) == ("number, above 0", "3")
-    assert outer.meaning.startswith("With kind `ring`: Tokens with negative advantage pass at")
+    assert outer.meaning.startswith("With kind `ring`: ")
     kind = rows["optimize.objective.gate.kind"]
     assert (kind.type, kind.default) == ("`none` or `one_side` or `two_side` or `ring` or `centred`", "one_side")
-    assert "`centred`: PPO's min() with an interval around the proximal policy's ratio" in kind.meaning
-    nested = rows["optimize.objective.gate.second_moment.form"]
-    assert nested.type == "`winsorize` or `drop`"
+    assert "`centred`: " in kind.meaning
+    assert rows["optimize.objective.gate.second_moment.form"].type == "`winsorize` or `drop`"
     assert all(section.about for model, _ in FILES.values() for section in sections(model))
 
 

@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 
@@ -79,19 +81,17 @@ def test_a_plan_is_started_with_the_inputs_that_are_given(
     (request,) = admin.created
     assert (request.spec.launch_plan.name, request.spec.launch_plan.version) == ("smoke", "v2")
     given = inputs(admin)
-    assert (given["seed"], given["store"], given["operation"].model_dump()) == (
-        3,
-        "s3://b/c=d",
-        {"updates_per_checkpoint": 7},
-    )
+    assert (given["seed"], given["store"]) == (3, "s3://b/c=d")
+    assert given["operation"].model_dump() == {"updates_per_checkpoint": 7}
     told = capsys.readouterr().out
     assert "f1 started: smoke, version v2" in told
     assert "http://console.example:8088/console/projects/mu-grpo/domains/development/executions/f1" in told
 
 
 def test_settings_that_overrides_make_right_are_for_the_workflow_to_check(admin: Admin, options: Options) -> None:
-    start("smoke", ["operation={}", "overrides=operation.updates_per_checkpoint=2"], options, wait=False)
-    assert inputs(admin)["overrides"] == "operation.updates_per_checkpoint=2"
+    wrong, right = "operation={updates_per_checkpoint: many}", "overrides=operation.updates_per_checkpoint=2"
+    start("smoke", [wrong, right], options, wait=False)
+    assert f"overrides={inputs(admin)['overrides']}" == right
 
 
 def test_a_version_and_a_name_are_taken(admin: Admin, options: Options) -> None:
@@ -166,11 +166,7 @@ def test_a_flyte_that_is_down_is_told_within_seconds(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_no_flyte(tmp_path: Path) -> None:
-    from concurrent import futures
-
-    import grpc
-
-    server = grpc.server(futures.ThreadPoolExecutor(1))
+    server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with pytest.raises(DeploymentError, match="not as the admin of a Flyte 1 does"):
@@ -211,17 +207,10 @@ def test_an_execution_is_followed_to_its_result(
     from tasks.report.summary import RunSummary, SummaryRow
 
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
-    row = {"accuracy": 0.5, "low": 0.4, "high": 0.6, "greedy": 0.5, "working": 0.1, "response_tokens": 9.0}
-    summary = RunSummary(
-        algorithm="mu_grpo",
-        updates_per_rollout=16,
-        seed=0,
-        problems=64,
-        samples_per_problem=8,
-        rows=[SummaryRow(label="stage 1", updates=16, **row)],
-        ledger={"generate": 12.0},
-        wall_clock=60.0,
-    )
+    numbers = dict.fromkeys(("accuracy", "low", "high", "greedy", "working", "response_tokens"), 0.5)
+    run = {"algorithm": "mu_grpo", "updates_per_rollout": 16, "seed": 0, "problems": 64, "samples_per_problem": 8}
+    rows = [SummaryRow(label="stage 1", updates=16, **numbers)]
+    summary = RunSummary(**run, rows=rows, ledger={"generate": 12.0}, wall_clock=60.0)
     literal = TypeEngine.to_literal(
         FlyteContext.current_context(), summary, RunSummary, TypeEngine.to_literal_type(RunSummary)
     )
@@ -255,13 +244,10 @@ def test_ctrl_c_leaves_it_going_and_says_how_to_follow_it_again(admin: Admin, op
     admin.node("open-run", "RUNNING")
     admin.tell("mine", "RUNNING")
     arguments = ["start", "smoke", "--config", str(options.config), "--wait"]
-    process = subprocess.Popen(
-        [Path(sys.executable).parent / "mu-grpo", *arguments, "--name", "mine"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+    command = [Path(sys.executable).parent / "mu-grpo", *arguments, "--name", "mine"]
+    own = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=own)
     assert process.stdout is not None
     first = [process.stdout.readline() for _ in range(3)]
     assert first[0] == "mine exists already and is not started again\n"
@@ -297,10 +283,8 @@ def test_each_change_is_told_once() -> None:
     progress = Progress()
     assert told(progress, node("a", "queued"), node("b", "running")) == ["b running"]
     assert told(progress, node("a", "running"), node("b", "running")) == ["a running"]
-    assert told(progress, node("a", "succeeded"), node("b", "succeeded", cached=True)) == [
-        "a succeeded in 3.0 s",
-        "b found in the cache",
-    ]
+    ended = told(progress, node("a", "succeeded"), node("b", "succeeded", cached=True))
+    assert ended == ["a succeeded in 3.0 s", "b found in the cache"]
     assert not told(progress, node("a", "succeeded"), node("b", "succeeded"))
 
 
@@ -318,19 +302,13 @@ def test_a_pod_that_waits_is_told_when_its_reason_changes() -> None:
 def test_an_attempt_that_failed_is_told_and_the_next_one_goes_on() -> None:
     progress = Progress()
     killed = pod("failed", error="[1/1] currentAttempt done. pod was deleted\nmore")
-    assert told(progress, node("a", "running", killed)) == [
-        "a attempt 1 failed: [1/1] currentAttempt done. pod was deleted",
-        "a running",
-    ]
+    first = "a attempt 1 failed: [1/1] currentAttempt done. pod was deleted"
+    assert told(progress, node("a", "running", killed)) == [first, "a running"]
     assert not told(progress, node("a", "running", killed, pod("running", number=1)))
 
 
 def test_the_innermost_node_that_failed_is_named() -> None:
-    nodes = (
-        node("s", "failed", error="in s"),
-        node("s / t", "failed", error="in t"),
-        node("u", "failed", error="in u"),
-    )
+    nodes = tuple(node(path, "failed", error=f"in {path[-1]}") for path in ("s", "s / t", "u"))
     assert describe_end(Seen("failed", nodes, "all")).startswith("failed in s / t:\nin t\n")
     assert describe_end(Seen("aborted", nodes, "by somebody")) == "aborted: by somebody"
     assert describe_end(Seen("timed_out", (), "too late")) == "timed out: too late"

@@ -1,6 +1,5 @@
 """``mu-grpo report`` of a run that was interrupted: what there is, and what is missing, from its artifacts alone."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.cli.synthetic import run_command, run_refused, words
 from tests.prepared import EVALUATE, IN_PARTS, OPTIMIZE, PROMPTS, VERIFY, Learner, prepare_held_out, prepare_training
+from tests.tracking.test_tracking import copy_policy
 
 
 class Run:
@@ -56,12 +56,8 @@ class Run:
 @pytest.fixture(scope="module")
 def stopped(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """In the second stage, with one of two shards, and with its first policy not evaluated."""
-    base, policy = learner
     store = Store.open(tmp_path_factory.mktemp("stopped"))
-    shutil.copytree(base.root / policy.folder, store.root / policy.folder)
-    manifest = base.manifest(policy).model_copy(update={"task": "prepare_policy"})
-    (store.root / policy.folder / "manifest.json").write_text(manifest.model_dump_json())
-    run = Run(store, policy)
+    run = Run(store, copy_policy(*learner, Store(store.ref, "prepare_policy")))
     run.evaluate()
     run.generate(2)
     run.train()

@@ -26,13 +26,7 @@ def process(
 
     It is an execution of its own, and has ``waits`` behind it.
     """
-    place = "tasks.store.store"
-    fake = SimpleNamespace(time=clock, perf_counter=clock)
-    with (
-        mock.patch(f"{place}.process", return_value=Process(name, clock.now - imports)),
-        mock.patch(f"{place}.gpus", return_value=gpus),
-        mock.patch(f"{place}.execution", return_value=name),
-        mock.patch(f"{place}.waits", return_value=list(waits)),
-        mock.patch(f"{place}.time", fake),
-    ):
+    made = {"process": Process(name, clock.now - imports), "gpus": gpus, "execution": name, "waits": list(waits)}
+    given = {function: mock.Mock(return_value=value) for function, value in made.items()}
+    with mock.patch.multiple("tasks.store.store", time=SimpleNamespace(time=clock, perf_counter=clock), **given):
         yield

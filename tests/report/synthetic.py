@@ -62,13 +62,8 @@ class SyntheticRun:
     def base(self) -> "SyntheticRun":
         self._begin()
         self.held_out = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (prompt_rows(), PROMPTS)})
-        with self._of("policy").write(
-            "policy", settings=PolicySettings(tiny=TinyPolicySettings()), parents={}, seed=self.seed
-        ) as draft:
-            (draft.path / "weights").write_bytes(b"base %d" % self.seed)
-            draft.facts.update(stage=0, updates=0)
-            self._pass(draft, warm_start=31.0)
-        self.policy = draft.ref
+        settings, files = PolicySettings(tiny=TinyPolicySettings()), {"weights": f"base {self.seed}"}
+        self.policy = self._write("policy", settings, {}, {"warm_start": 31.0}, files, stage=0, updates=0)
         self.evaluate()
         return self
 
@@ -164,17 +159,14 @@ class SyntheticRun:
         }
         if self.nulls:
             metrics |= {"greedy": None, "working": None, "truncated": None, "by_level": {}}
-        settings = EvaluationSettings(samples_per_problem=K, max_new_tokens=48)
-        with self._of("evaluation").write(
-            "evaluation",
-            settings=settings,
-            parents={"policy": self.policy, "prompts": [self.held_out]},
-            seed=self.seed,
-        ) as draft:
-            (draft.path / "metrics.json").write_text(json.dumps(metrics))
-            write_table(draft.path / "samples.parquet", sample_rows(self.stage, skill), SAMPLES)
-            self._pass(draft, load=0.3, generate=4.0, verify=0.7)
-        self.evaluations.append(draft.ref)
+        self.evaluations.append(self._write_evaluation(metrics, sample_rows(self.stage, skill), K))
+
+    def _write_evaluation(self, metrics: Any, samples: list[dict[str, Any]], k: int, **facts: Any) -> ArtifactRef:
+        settings = EvaluationSettings(samples_per_problem=k, max_new_tokens=48)
+        parents = {"policy": self.policy, "prompts": [self.held_out]}
+        files = {"metrics.json": json.dumps(metrics), "samples.parquet": (samples, SAMPLES)}
+        phases = {"load": 0.3, "generate": 4.0, "verify": 0.7}
+        return self._write("evaluation", settings, parents, phases, files, **facts)
 
     def _write(
         self, kind: Any, settings: Any, parents: Any, phases: dict[str, float], files: dict[str, Any], **facts: Any

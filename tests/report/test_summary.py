@@ -1,6 +1,7 @@
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -23,37 +24,26 @@ def summary_of(run) -> RunSummary:
     return make_summary(history, make_ledger(history))
 
 
-def test_round_trip_through_json(mu_grpo, mu_grpo_report):
+def test_a_summary_comes_back_whole_from_flytes_protobuf_which_has_no_integers(mu_grpo, mu_grpo_report):
     summary = summarise(mu_grpo.store, mu_grpo_report, COMMANDS)
-    again = RunSummary.model_validate_json(summary.model_dump_json())
+    again = RunSummary.model_validate(json.loads(summary.model_dump_json(), parse_int=float))
     assert again == summary
     assert type(again.rows[1].updates) is int
-    assert type(again.wall_clock) is float
-    # Flyte's protobuf has no integers.
-    floats = json.loads(summary.model_dump_json(), parse_int=float)
-    assert type(RunSummary.model_validate(floats).rows[1].updates) is int
 
 
 def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
     folder = mu_grpo.store.path(mu_grpo_report)
-    assert set(json.loads((folder / "summary.json").read_text())) == set(RunSummary.model_fields) - {
-        "execution",
-        "report",
-        "next_commands",
-    }
+    of_an_execution = {"execution", "report", "next_commands"}
+    assert set(json.loads((folder / "summary.json").read_text())) == set(RunSummary.model_fields) - of_an_execution
     assert str(mu_grpo.store.root) not in (folder / "report.html").read_text()
     assert mu_grpo.store.manifest(mu_grpo_report).parents["evaluations"] == mu_grpo.evaluations
-    assert len(list((folder / "figures").glob("*.svg"))) == 15
 
 
 def test_text_ends_with_the_report_and_the_next_commands(mu_grpo, mu_grpo_report):
     text = str(summarise(mu_grpo.store, mu_grpo_report, COMMANDS))
     *table, report, first, second = text.splitlines()
-    assert report.startswith("report  /")
-    assert report.endswith("/report.html")
-    assert first == "next    mu-grpo inspect --store runs --stage 1"
-    assert second == "        mu-grpo compare --store runs"
-    assert max(len(line) for line in table) <= 80
+    assert Path(report.removeprefix("report  ")) == mu_grpo.store.path(mu_grpo_report) / "report.html"
+    assert [first.split(maxsplit=1)[1], second.strip()] == COMMANDS
     assert "\x1b" not in text
     assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 % 87.7 % 24.4" in [" ".join(line.split()) for line in table]
     assert "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s" in text
@@ -64,11 +54,10 @@ def test_many_stages_are_shortened(tmp_path):
     lines = str(summary_of(make_run(tmp_path, 20, updates_per_stage=2, updates_per_rollout=2))).splitlines()
     assert len(lines) < 24
     assert max(len(line) for line in lines) <= 80
-    assert [line for line in lines if line.strip() == "..."]
 
 
-def compared(summary: RunSummary, **settings) -> ComparedRun:
-    return ComparedRun(summary, {name.replace("__", "."): value for name, value in settings.items()})
+def compared(summary: RunSummary) -> ComparedRun:
+    return ComparedRun(summary, {})
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -80,9 +69,7 @@ def cells(text: str) -> dict[str, list[str]]:
 def test_compare_two_runs(mu_grpo, grpo, tmp_path):
     with pytest.raises(DataError, match="two or more"):
         compare([compared(summary_of(mu_grpo))])
-    text = compare([compared(summary_of(mu_grpo)), compared(summary_of(grpo))])
-    rows = cells(text)
-    assert max(len(line) for line in text.splitlines()) <= 80
+    rows = cells(compare([compared(summary_of(mu_grpo)), compared(summary_of(grpo))]))
     assert rows["avg@4, 128 updates"] == ["83.6 %", "83.6 %"]
     assert rows["switch"] == ["–", "24.0 s"]  # noqa: RUF001
     assert rows["training speed"] == ["1.00x", "0.81x"]
@@ -95,10 +82,9 @@ def test_compare_two_runs(mu_grpo, grpo, tmp_path):
 def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo):
     summary = summary_of(mu_grpo)
     rates = [1e-6, 3e-6, 1e-5, 3e-5]
+    same = {"seed": 0, "optimize.preset": "mu_grpo"}
     runs = [
-        compared(
-            summary, seed=0, optimize__learning_rate=rate, optimize__max_grad_norm=norm, optimize__preset="mu_grpo"
-        )
+        ComparedRun(summary, {**same, "optimize.learning_rate": rate, "optimize.max_grad_norm": norm})
         for rate in rates
         for norm in (1.0, 2.0)
     ]
@@ -111,7 +97,7 @@ def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo
 
 
 def test_a_narrow_terminal_shows_all_runs_below_each_other(mu_grpo):
-    runs = [compared(summary_of(mu_grpo), optimize__learning_rate=place * 1e-6) for place in range(1, 8)]
+    runs = [ComparedRun(summary_of(mu_grpo), {"optimize.learning_rate": place * 1e-6}) for place in range(1, 8)]
     whole, narrow = compare(runs), compare(runs, 80)
     assert max(map(len, whole.splitlines())) > 80 >= max(map(len, narrow.splitlines()))
     lines = [line.split() for line in narrow.splitlines() if "optimize.learning_rate" in line]
@@ -145,12 +131,8 @@ def on(summary: RunSummary, *benchmarks: BenchmarkRow) -> ComparedRun:
 
 def test_runs_on_other_problems_have_rows_of_their_own(mu_grpo):
     summary = summary_of(mu_grpo)
-    runs = [
-        on(summary, benchmark("held_out", 0.25)),
-        on(summary, benchmark("mine", 0.0)),
-        on(summary, benchmark("held_out", 0.25), benchmark("mine", 0.0)),
-    ]
-    rows = cells(compare(runs))
+    held_out, mine = benchmark("held_out", 0.25), benchmark("mine", 0.0)
+    rows = cells(compare([on(summary, held_out), on(summary, mine), on(summary, held_out, mine)]))
     none = "–"  # noqa: RUF001
     assert rows["held_out, avg@4, base"] == ["25.0 %", none, none]
     assert rows["mine, avg@4, base"] == [none, "0.0 %", none]
