@@ -9,8 +9,7 @@ from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS, RunSettings
 
 
 @pytest.mark.parametrize(
-    ("command", "names"),
-    [("algorithms", {*PRESETS, "+ tis", "+ mis"}), ("data", {*BENCHMARKS, *TRAINING_SETS})],
+    ("command", "names"), [("algorithms", {*PRESETS, "+ tis", "+ mis"}), ("data", {*BENCHMARKS, *TRAINING_SETS})]
 )
 def test_every_preset_has_a_row(command: str, names: set[str]) -> None:
     printed = CliRunner().invoke(app, [command]).stdout

@@ -100,9 +100,8 @@ def test_the_page_follows_a_run_that_continues(stopped: Run, tmp_path: Path) -> 
 
 def test_runs_that_cannot_be_shown_are_named(stopped: Run, tmp_path: Path) -> None:
     where = ["report", "--store", str(stopped.store.root), "--page"]
-    for option, value in (("--seed", "7"), ("--algorithm", "grpo")):
-        told = run_refused(*where, str(tmp_path / "page.html"), option, value)
-        assert f"no finished run with {option[2:]} {value} in this store" in told
+    told = run_refused(*where, str(tmp_path / "page.html"), "--seed", "7", "--algorithm", "grpo")
+    assert "no finished run with seed 7, algorithm grpo in this store" in told
     assert "nowhere/page.html cannot be written" in run_refused(*where, str(tmp_path / "nowhere/page.html"))
 
 
@@ -125,7 +124,6 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
             made("average", seed, {"policy": policy})
     for seed in range(3):
         (run,) = find_unfinished(store, seed)
-        assert run.seed == seed
         assert [average.seed for average in run.averages] == [seed] * len(run.policies)
         assert len(run.policies) == (2 if seed < 2 else 1)
         assert [one.seed for one in run.rollouts] == ([] if seed < 2 else [2])

@@ -163,21 +163,20 @@ def test_phases_count_once_for_every_device() -> None:
 
 
 def test_engines_side_by_side_wait_for_the_slowest() -> None:
-    work = [
-        {"passes": 3, "rows": 6, "tokens": 6, "full_passes": 3.0},
-        {"passes": 9, "rows": 18, "tokens": 16, "full_passes": 8.0},
-    ]
-    settings = {"engine": {"kind": "vllm", "tensor_parallel": 2}}
+    names = ("passes", "rows", "tokens", "full_passes")
+    work = [dict(zip(names, numbers, strict=True)) for numbers in ((3, 6, 6, 3.0), (9, 18, 16, 8.0))]
     facts = {"call_seconds": [1.0, 2.0], "engines": 2, "engine_work": work}
-    made: Any = SimpleNamespace(settings=settings, facts=facts)
-    one = engine_work(made)
-    assert one is not None
+
+    def work_of(facts: dict[str, Any]) -> Any:
+        made: Any = SimpleNamespace(settings={"engine": {"kind": "vllm", "tensor_parallel": 2}}, facts=facts)
+        return engine_work(made)
+
+    one = work_of(facts)
     assert one.seconds == 3.0 * 2 * 2
     assert one.work_F.tolist() == [4 * 9, 4 * 18]
     assert one.needed_F.tolist() == [2 * 11, 2 * 22]
     for unknown in ({**facts, "call_seconds": [1.0, None]}, {"call_seconds": [1.0, 2.0]}, {}):
-        made = SimpleNamespace(settings=settings, facts=unknown)
-        assert engine_work(made) is None
+        assert work_of(unknown) is None
 
 
 def test_runs_of_different_length_or_seed_are_not_compared() -> None:

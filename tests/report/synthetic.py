@@ -91,55 +91,37 @@ class SyntheticRun:
         marked = [{**row, "prompt_id": f"{row['prompt_id']} {self.preset} {self.stage}"} for row in prompt_rows()]
         source = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (marked, PROMPTS)})
         rollout = RolloutSettings(responses_per_prompt=8, max_new_tokens=48)
-        shards = [
-            self._write(
-                "rollouts",
-                rollout,
-                {"policy": self.policy, "prompts": source},
-                {} if colocated else {"load": 0.4, "generate": 9.0 + shard},
-                {"rollouts.parquet": (self._rollouts(shard), ROLLOUTS)},
-            )
-            for shard in range(2)
-        ]
+        parents: dict[str, Any] = {"policy": self.policy, "prompts": source}
+        shards = []
+        for shard in range(2):
+            phases = {} if colocated else {"load": 0.4, "generate": 9.0 + shard}
+            rows = {"rollouts.parquet": (self._rollouts(shard), ROLLOUTS)}
+            shards.append(self._write("rollouts", rollout, parents, phases, rows))
         outcomes = {"correct": round(512 * skill), "wrong": 500 - round(512 * skill), "no_answer": 11, "timeout": 1}
-        verdicts = self._write(
-            "verdicts",
-            VerifySettings(),
-            {"rollouts": shards},
-            {} if colocated else {"load": 0.1, "verify": 2.5},
-            {"verdicts.parquet": (self._verdicts(), VERDICTS)},
-            reward=skill,
-            working=skill,
-            response_tokens=float(self.length),
-            outcomes=outcomes,
-            truncated=0.01,
-        )
+        rates = {"reward": skill, "working": skill, "response_tokens": float(self.length), "truncated": 0.01}
+        phases = {} if colocated else {"load": 0.1, "verify": 2.5}
+        files: dict[str, Any] = {"verdicts.parquet": (self._verdicts(), VERDICTS)}
+        parents = {"rollouts": shards}
+        verdicts = self._write("verdicts", VerifySettings(), parents, phases, files, outcomes=outcomes, **rates)
         examples = example_rows(self.stage, self.updates_per_stage, self.length, self.preset)
         metrics = [self._update(place) for place in range(self.updates_per_stage)]
         settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)
         phases = {"load": 0.5, "logp": 1.5, "optimize": 14.0}
         if colocated:
             phases |= {"generate": 24.0, "verify": 2.6, "switch": 6.0}
-        self.policy = self._write(
-            "policy",
-            settings,
-            {"policy": self.policy, "rollouts": shards, "verdicts": verdicts},
-            phases,
-            {
-                "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
-                "weights": ([{"run": self.preset, "stage": self.stage}], None),
-                "examples.parquet": (examples, EXAMPLES),
-                "tokenizer.json": tokenizer_json(),
-            },
-            stage=self.stage,
-            updates=self.stage * self.updates_per_stage,
-            preset=self.preset,
-            updates_per_rollout=self.updates_per_rollout,
-            zero_variance_groups=11,
-            groups=64,
-            unscored=1,
-            logp_mismatch=3.2e-5,
-        )
+        files = {
+            "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
+            "weights": f"{self.preset} {self.stage}",
+            "examples.parquet": (examples, EXAMPLES),
+            "tokenizer.json": tokenizer_json(),
+        }
+        facts = {
+            **{"stage": self.stage, "updates": self.stage * self.updates_per_stage, "preset": self.preset},
+            **{"updates_per_rollout": self.updates_per_rollout, "zero_variance_groups": 11, "groups": 64},
+            **{"unscored": 1, "logp_mismatch": 3.2e-5},
+        }
+        parents = {"policy": self.policy, "rollouts": shards, "verdicts": verdicts}
+        self.policy = self._write("policy", settings, parents, phases, files, **facts)
 
     def evaluate(self) -> None:
         """Evaluates the latest policy."""
@@ -215,18 +197,14 @@ class SyntheticRun:
             "stage": self.stage,
             "update": (self.stage - 1) * self.updates_per_stage + place + 1,
             "staleness": staleness,
-            "learning_rate": 1e-4,
-            "gate_low": 0.0,
-            "gate_high": 5.0,
+            **{"learning_rate": 1e-4, "gate_low": 0.0, "gate_high": 5.0, "responses": 16, "tokens": 16 * self.length},
+            **{"reject_fraction": 0.0, "zero_advantage_share": 0.1},
             "grad_norm": 0.5 + 0.4 * age + 0.1 * abs(noise),
             "reward": min(1.0, max(0.0, self._skill(math.floor(done)) + 0.05 * noise)),
             "response_tokens": self.length * (0.6 + 0.5 * self._skill(done)) + 0.4 * noise,
-            "tokens": 16 * self.length,
-            "responses": 16,
             "loss": 0.01 * noise,
             "clip_fraction": 0.03 * age / self.stage + 0.002 * abs(noise) * age,
             "veto_fraction": 0.06 * age / self.stage + 0.004 * abs(noise) * age,
-            "reject_fraction": 0.0,
             "veto_fraction_negative": 0.15 * age,
             "trigger_share_negative": 0.2 * age,
             "trigger_position": 0.4 if age else None,
@@ -234,7 +212,6 @@ class SyntheticRun:
             "kl_k1": 0.02 * age + 0.005 * noise * age,
             "kl_k3": 0.05 * age + 0.005 * abs(noise) * age,
             "entropy": 0.6 * math.exp(-0.5 * done) + 0.01 * noise,
-            "zero_advantage_share": 0.1,
             **histograms(age, self.length, self.preset),
         }
         for sign, pull in (("negative", 1.0), ("positive", 0.5)):

@@ -167,15 +167,14 @@ def test_thinning_worked_numbers():
 
 def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
     assert history.histograms["advantage_histogram"].shape == (128, 17)
-    for stage in (1, 4):
-        whole = tables["advantages"][f"stage {stage}", "advantage_histogram"]
-        assert [row["x"] for row in whole] == np.arange(-4.0, 4.5, 0.5).tolist()
-        shares = np.array([row["y"] for row in whole])
+    for stage in ("stage 1", "stage 4"):
+        assert column(tables["advantages"], stage, "advantage_histogram", "x") == np.arange(-4.0, 4.5, 0.5).tolist()
+        shares = np.array(column(tables["advantages"], stage, "advantage_histogram"))
         assert shares[[5, 7, 8, 10]].tolist() == [responses / 16 for responses in (2, 6, 2, 6)]
-        kept = np.array(column(tables["advantages"], f"stage {stage}", "advantage_histogram_kept"))
+        kept = np.array(column(tables["advantages"], stage, "advantage_histogram_kept"))
         assert kept[8:].tolist() == shares[8:].tolist()
         assert kept[7] < shares[7]
-        assert len(column(tables["ratio_histograms"], f"stage {stage}", "ratio_histogram_negative")) == 31
+        assert len(column(tables["ratio_histograms"], stage, "ratio_histogram_negative")) == 31
 
 
 def test_tables_have_the_numbers_of_the_run(tables, history):

@@ -38,19 +38,10 @@ class Measured(SyntheticRun):
         self.evaluations.append(average_evaluations(Store(self.store.ref, "average"), self.policy, found, self.seed))
 
     def _row(self, benchmark: str, place: int, index: int, right: bool) -> dict[str, Any]:
-        return {
-            "prompt_id": str(place),
-            "sample_index": index,
-            "level": None,
-            "prompt": f"{benchmark} {place}",
-            "answer": "1",
-            "response": "\\boxed{1}" if right else "\\boxed{2}",
-            "response_tokens": 10 if benchmark == "easy" else 30,
-            "finish_reason": "stop",
-            "outcome": "correct" if right else "wrong",
-            "reward": float(right),
-            "shows_working": False,
-        }
+        asked = {"prompt_id": str(place), "prompt": f"{benchmark} {place}", "answer": "1", "level": None}
+        told = {"sample_index": index, "response": str(2 - right), "response_tokens": 10 if benchmark == "easy" else 30}
+        judged = {"outcome": "correct" if right else "wrong", "reward": float(right), "shows_working": False}
+        return {**asked, **told, **judged, "finish_reason": "stop"}
 
 
 @pytest.fixture(scope="module")
