@@ -16,10 +16,6 @@ from tasks.stored.check import Fault, Findings, check_store
 from tests.cli.synthetic import command, make_finished_run, plain, run_command, step, words
 
 
-def shown(findings: Findings) -> str:
-    return words(plain(check_tables(findings, 1.0)))
-
-
 def found(findings: Findings) -> set[tuple[str, str]]:
     return {(fault.artifact, fault.file) for fault in findings.faults}
 
@@ -56,7 +52,7 @@ def test_damaged_files_are_found_with_all_descendants(any_store: Store) -> None:
     assert fault.found != fault.expected
     after = [run.verdicts[1], run.policies[2], run.evaluations[2], run.report]
     assert findings.descendants == {name: sorted(ref.folder for ref in after if ref)}
-    text = shown(findings)
+    text = words(plain(check_tables(findings, 1.0)))
     assert "1 artifact damaged or missing" in text
     assert "pyflyte run --overwrite-cache" in text
     cut, lost = f"{run.policies[0]}/model.safetensors", f"{run.policies[1]}/optimizer/moments.safetensors"

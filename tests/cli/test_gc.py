@@ -29,15 +29,6 @@ from tests.cli.synthetic import (
 )
 
 
-def test_descendants_are_deleted_before_ancestors(store: Store) -> None:
-    run = make_unfinished_run(store, stages=2)
-    make_older(store, DAYS)
-    order = [item.name for item in find_garbage(store).items]
-    for ref in run.artifacts:
-        for parents in store.manifest(ref).parents.values():
-            assert all(order.index(ref.folder) < order.index(parent.folder) for parent in parents)
-
-
 def test_young_artifacts_stay_with_their_ancestors(store: Store) -> None:
     run = make_unfinished_run(store, stages=1)
     make_older(store, DAYS)
@@ -103,7 +94,6 @@ def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Stor
 def test_records_are_deleted_with_their_artifacts(store: Store) -> None:
     run = make_finished_run(store, stages=1)
     kept, gone, lost = (run_once(store.ref, "t", "1", step, text) for text in ("kept", "gone", "lost"))
-    assert run.report is not None
     for digest in (run.report.digest[:16], "0" * 16):
         (store.root / "runs").mkdir(exist_ok=True)
         (store.root / "runs" / f"{digest}.json").write_text("{}")

@@ -43,17 +43,12 @@ def test_a_line_names_the_step_its_settings_and_its_commit(store: Store) -> None
     assert f"numpy {manifest.packages['numpy']}" in text
 
 
-def test_latest_a_few_characters_and_a_whole_digest_name_it(store: Store) -> None:
+def test_a_policy_is_named_as_the_latest_by_a_few_characters_and_by_its_whole_digest(store: Store) -> None:
     make_finished_run(store, stages=1)
-    ref = make_finished_run(store, stages=1, seed=1).policies[-1]
-    assert find_artifact(store, "latest") == ref
-    assert find_artifact(store, f"policy/{ref.digest[:6]}") == ref
-    assert find_artifact(store, f"policy/{ref.digest}") == ref
-
-
-def test_a_policy_is_asked_for_by_its_kind(store: Store) -> None:
-    run = make_finished_run(store, stages=1)
-    assert find_artifact(store, "latest", "policy") == find_artifact(store, str(run.policies[-1]), "policy")
+    run = make_finished_run(store, stages=1, seed=1)
+    policy = run.policies[-1]
+    for name in ("latest", policy.folder, f"policy/{policy.digest[:6]}", f"policy/{policy.digest}"):
+        assert find_artifact(store, name, "policy") == policy
     with pytest.raises(DataError, match="names no policy; allowed: policy/digest, or latest"):
         find_artifact(store, str(run.report), "policy")
 

@@ -229,7 +229,6 @@ def test_ctrl_c_leaves_it_going_and_says_how_to_follow_it_again(admin: Admin, op
     own = {**os.environ, "PYTHONUNBUFFERED": "1"}
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=own)
-    assert process.stdout is not None
     first = [process.stdout.readline() for _ in range(3)]
     assert first[0] == "mine exists already and is not started again\n"
     assert "open-run" in first[2]
@@ -288,7 +287,7 @@ def test_an_attempt_that_failed_is_told_and_the_next_one_goes_on() -> None:
     assert not told(progress, node("a", "running", killed, pod("running", number=1)))
 
 
-def test_the_innermost_node_that_failed_is_named() -> None:
+def test_the_innermost_node_that_failed_is_named_unless_somebody_ended_the_execution() -> None:
     nodes = tuple(node(path, "failed", error=f"in {path[-1]}") for path in ("s", "s / t", "u"))
     assert describe_end(Seen("failed", nodes, "all")).startswith("failed in s / t:\nin t\n")
     assert describe_end(Seen("aborted", nodes, "by somebody")) == "aborted: by somebody"

@@ -105,18 +105,11 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResul
 
 
 @pytest.fixture(scope="session")
-def drawn(
-    result: ReproductionResult, system_runs: list[SystemRun], laboratory: list[LaboratoryResult]
-) -> dict[str, CaptionedFigure]:
+def drawn(result, system_runs, laboratory) -> dict[str, CaptionedFigure]:
     return make_figures(result, system_runs, laboratory)
 
 
 @pytest.fixture(scope="session")
-def page(
-    result: ReproductionResult,
-    system_runs: list[SystemRun],
-    laboratory: list[LaboratoryResult],
-    drawn: dict[str, CaptionedFigure],
-) -> str:
+def page(result, system_runs, laboratory, drawn) -> str:
     reports = {run.name: f"report/{run.seed:016x}" for run in system_runs}
     return render_page(result, system_runs, laboratory, drawn, reports)

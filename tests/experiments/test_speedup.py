@@ -80,7 +80,6 @@ def test_a_policy_with_longer_responses() -> None:
 def test_an_engine_that_is_slower_beside_training_is_not_explained() -> None:
     """Calls of equal work, and the rate lies between their seconds: all that differs is unexplained."""
     ours = sampled(UNEVEN, [64])
-    assert ours.calls is not None
     saved = compared(ours, sampled(UNEVEN, [64], slower=1.5))
     assert saved == pytest.approx({speedup.UNEXPLAINED: 0.5 * ours.calls[0].seconds})
 
@@ -150,7 +149,6 @@ def test_artifacts_on_the_way_to_a_policy_count_once() -> None:
 
 def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
     made = sampled(UNEVEN, [64])
-    assert made.calls is not None
     untimed = planted("grpo", made._replace(calls=None), generate=9.0, **PHASES)
     saved = found([planted("mu_grpo", made, **PHASES)], [untimed])
     assert saved[speedup.UNDIVIDED] == pytest.approx(9.0 - made.calls[0].seconds)

@@ -3,13 +3,17 @@
 import json
 import math
 import re
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+from tasks.process.provenance import Process
 from tasks.report.history import History, load_history
 from tasks.report.step import write_report
 from tasks.settings import (
@@ -24,7 +28,6 @@ from tasks.settings import (
 )
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import EXAMPLES, PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
-from tests.report.clock import Clock, process
 from tests.report.synthetic_rows import PROBLEMS, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
 
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
@@ -32,6 +35,15 @@ BEFORE = {"prompts": "prepare_benchmark", "policy": "prepare_policy", "evaluatio
 STAGE = {"prompts": "prepare_prompts", "evaluation": "evaluate"}
 PARTS = {"rollouts": "generate", "verdicts": "verify", "policy": "optimize"}
 SIGNED = ("mean", "max", "p01", "p50", "p99")
+
+
+class Clock:
+    """Time that passes only when told to, so that every second of a ledger is known beforehand."""
+
+    now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclass
@@ -55,12 +67,24 @@ class SyntheticRun:
     evaluations: list[ArtifactRef] = field(default_factory=list)
     stage: int = 0
 
-    def process(self, name: str, **about: Any) -> AbstractContextManager[None]:
-        """What is made inside is made by the process of this name, as ``clock.process`` has it."""
-        return process(self.clock, name, **about)
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng([self.seed, len(self.preset)])
+
+    @contextmanager
+    def process(
+        self, name: str, imports: float = 6.0, gpus: int = 0, waits: Sequence[tuple[float, float]] = ()
+    ) -> Iterator[None]:
+        """What is made inside is made by a process, which started ``imports`` seconds ago and has waited.
+
+        It is an execution of its own, and this run's clock is its time.
+        """
+        started, time = self.clock.now - imports, SimpleNamespace(time=self.clock, perf_counter=self.clock)
+        made = {"process": Process(name, started), "gpus": gpus, "execution": name, "waits": list(waits)}
+        given = {function: mock.Mock(return_value=value) for function, value in made.items()}
+        with mock.patch.multiple("tasks.store.store", time=time, **given):
+            yield
 
     def base(self) -> "SyntheticRun":
-        self._begin()
         self.held_out = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (prompt_rows(), PROMPTS)})
         settings, files = PolicySettings(tiny=TinyPolicySettings()), {"weights": f"base {self.seed}"}
         self.policy = self._write("policy", settings, {}, {"warm_start": 31.0}, files, stage=0, updates=0)
@@ -69,13 +93,9 @@ class SyntheticRun:
 
     def from_base_of(self, other: "SyntheticRun") -> "SyntheticRun":
         """Takes another run's base policy and its evaluation instead of making them."""
-        self._begin()
         self.held_out, self.evaluations = other.held_out, other.evaluations[:1]
         self.policy = self.store.manifest(self.evaluations[0]).parents["policy"][0]
         return self
-
-    def _begin(self) -> None:
-        self.random = np.random.default_rng([self.seed, len(self.preset)])
 
     def stages(self, count: int) -> "SyntheticRun":
         for _ in range(count):

@@ -37,9 +37,3 @@ def test_the_page_names_choices_that_are_not_the_papers(page):
     assert "The veto's trigger is a choice of this project, not the paper's" in text
     assert "(token_ratio above 2)" in text
     assert "objective.veto.kappa 2 objective" in text
-
-
-def test_lineage_names_every_policy(mu_grpo, page):
-    for manifest in mu_grpo.store.manifests("policy"):
-        assert manifest.digest in page
-    assert "torch" in words(page)

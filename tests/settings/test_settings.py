@@ -98,7 +98,6 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("optimize.objective.advantage.temperature=2", "temperature 2.0 with baseline mean; allowed: with baseline"),
         ("optimize.objective.ratio.behavior_cap=2", "unknown field with reference behavior; allowed: with reference"),
         ("rollout.engine.eager=true", "rollout.engine.eager: got True; unknown field with kind transformers"),
-        ("optimize.backend.deepspeed='{}'", "optimize.backend.deepspeed: unknown field with kind torch"),
         ("operation.tracker.project=mine", "operation.tracker.project: got 'mine'; unknown field with kind none"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=0.5", "allowed: maxima that are not below"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=1.3", "with high 1.2; allowed: low_max < high"),
@@ -124,7 +123,6 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("prompts.arithmetic.levels=[9]", "prompts.arithmetic.levels.0: got 9"),
         ("rollout.max_new_tokens=128", "leaves no room for a prompt"),
         ("policy.tiny.heads=3", "heads divides hidden_size"),
-        ("verify.workers=0", "verify.workers: got 0"),
     ],
 )
 def test_a_mistake_is_one_readable_message(run: RunSettings, change: str, message: str) -> None:
@@ -135,9 +133,8 @@ def test_a_mistake_is_one_readable_message(run: RunSettings, change: str, messag
 
 
 def test_every_mistake_is_named_at_once(run: RunSettings) -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError, match=r"max_new_tokens: .*\n.*verify\.workers: got 0.*\n.*seed: got -1"):
         run.override("rollout.max_new_tokens=x verify.workers=0 seed=-1")
-    assert caught.value.message.count("\n") == 2
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "just words"])
