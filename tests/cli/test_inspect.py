@@ -47,19 +47,15 @@ def assert_advantages(found: dict[tuple[int, int], str], group: int, deviation: 
     assert [found[group, sample] for sample in range(len(rewards))] == numbers
 
 
-def test_advantages_are_those_of_the_policys_settings(store: Store) -> None:
-    make_finished_run(store)
-    found = advantages(shown(store, 2))
-    for group, rewards in enumerate(REWARDS):
-        assert_advantages(found, group, stdev(rewards))
-    assert found[0, 0] == "+1.500"
-
-
-def test_a_statistic_over_the_batch_takes_all_shards(store: Store) -> None:
-    make_finished_run(store, objective={"advantage": {"scale": "batch_std"}})
-    found = advantages(shown(store))
-    for group in (2, 3):
-        assert_advantages(found, group, stdev(chain(*REWARDS)))
+@pytest.mark.parametrize(
+    ("scale", "deviations"),
+    [("std", [stdev(rewards) for rewards in REWARDS]), ("batch_std", [stdev(chain(*REWARDS))] * len(REWARDS))],
+)
+def test_advantages_are_those_of_the_policys_settings(store: Store, scale: str, deviations: list[float]) -> None:
+    """A statistic over the batch takes all shards."""
+    make_finished_run(store, objective={"advantage": {"scale": scale}})
+    for group, deviation in enumerate(deviations):
+        assert_advantages(advantages(shown(store, 2)), group, deviation)
 
 
 def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:

@@ -9,6 +9,7 @@ import yaml
 from tasks.cluster.plan import plan_cluster
 from tasks.errors import UserError
 from tasks.settings import RunSettings
+from tasks.settings.deployment import VARIABLE
 from tasks.store import Store
 from tests.cli.synthetic import ROOT, run_command, run_refused, words
 
@@ -34,6 +35,13 @@ def test_a_run_that_alternates_shows_its_own_pods() -> None:
     assert "pods of grpo on 1 GPU, estimated" in text
     assert "alternate 4 1" in text
     assert "pod of train 1 x nvidia-l40s given" in text
+
+
+def test_a_deployment_names_pods_and_accelerators() -> None:
+    file = str(ROOT / "configs/deployments/gpu-8.yaml")
+    text = words(run_command("plan", "--config", PAPER, "--gpus", "8", **{VARIABLE: file}))
+    assert "pod of rollout 2 x nvidia-h200 given spot" in text
+    assert "pod of train 8 x nvidia-h200 given on demand" in text
 
 
 def test_a_price_file_of_ones_own(tmp_path: Path) -> None:

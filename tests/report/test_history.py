@@ -8,15 +8,12 @@ from tests.report.synthetic import make_run
 
 
 def test_the_history_of_a_whole_run(mu_grpo):
-    shuffled = mu_grpo.evaluations[::-1]
-    history = load_history(mu_grpo.store, shuffled)
-
+    history = load_history(mu_grpo.store, mu_grpo.evaluations[::-1])
     assert [policy.label for policy in history.evaluated] == ["base", "stage 1", "stage 2", "stage 3", "stage 4"]
     assert [policy.updates for policy in history.evaluated] == [0, 32, 64, 96, 128]
     assert history.boundaries == [32, 64, 96]
-    assert [(stage.first_update, stage.last_update) for stage in history.stages] == [
-        (32 * stage + 1, 32 * stage + 32) for stage in range(4)
-    ]
+    spans = [(stage.first_update, stage.last_update) for stage in history.stages]
+    assert spans == [(32 * stage + 1, 32 * stage + 32) for stage in range(4)]
     assert [len(stage.rollouts) for stage in history.stages] == [2, 2, 2, 2]
     assert history.stages[0].verdicts[0].facts["outcomes"]["no_answer"] == 11
     assert np.array_equal(history.updates["update"], np.arange(1, 129))
