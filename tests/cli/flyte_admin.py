@@ -23,6 +23,7 @@ from flyteidl.service import admin_pb2_grpc
 
 from tools.serialised import Serialised
 
+Data = execution_pb2.WorkflowExecutionGetDataResponse
 PROJECT, DOMAIN = "mu-grpo", "development"
 VERSIONS = ("v1", "v2")
 
@@ -89,15 +90,13 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
 
     def ListProjects(self, request: Any, context: grpc.ServicerContext) -> project_pb2.Projects:
         domains = [project_pb2.Domain(id=name) for name in (DOMAIN, "production")]
-        return project_pb2.Projects(
-            projects=[project_pb2.Project(id=name, domains=domains) for name in ("flytesnacks", PROJECT)]
-        )
+        projects = [project_pb2.Project(id=name, domains=domains) for name in ("flytesnacks", PROJECT)]
+        return project_pb2.Projects(projects=projects)
 
     def ListLaunchPlanIds(self, request: Any, context: grpc.ServicerContext) -> common_pb2.NamedEntityIdentifierList:
         names = self.names if (request.project, request.domain) == (PROJECT, DOMAIN) else ()
-        return common_pb2.NamedEntityIdentifierList(
-            entities=[common_pb2.NamedEntityIdentifier(project=PROJECT, domain=DOMAIN, name=one) for one in names]
-        )
+        found = [common_pb2.NamedEntityIdentifier(project=PROJECT, domain=DOMAIN, name=one) for one in names]
+        return common_pb2.NamedEntityIdentifierList(entities=found)
 
     def ListLaunchPlans(self, request: Any, context: grpc.ServicerContext) -> launch_plan_pb2.LaunchPlanList:
         here = (request.id.project, request.id.domain) == (PROJECT, DOMAIN) and request.id.name in self.names
@@ -142,18 +141,15 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
         spec.launch_plan.project, spec.launch_plan.domain = PROJECT, DOMAIN
         return execution_pb2.Execution(id=request.id, spec=spec, closure=closure)
 
-    def GetExecutionData(
-        self, request: Any, context: grpc.ServicerContext
-    ) -> execution_pb2.WorkflowExecutionGetDataResponse:
-        return execution_pb2.WorkflowExecutionGetDataResponse(full_outputs=self.outputs)
+    def GetExecutionData(self, request: Any, context: grpc.ServicerContext) -> Data:
+        return Data(full_outputs=self.outputs)
 
     def ListNodeExecutions(self, request: Any, context: grpc.ServicerContext) -> node_execution_pb2.NodeExecutionList:
         return node_execution_pb2.NodeExecutionList(node_executions=self.nodes.get(request.unique_parent_id, []))
 
     def ListTaskExecutions(self, request: Any, context: grpc.ServicerContext) -> task_execution_pb2.TaskExecutionList:
-        return task_execution_pb2.TaskExecutionList(
-            task_executions=self.attempts.get(request.node_execution_id.node_id, [])
-        )
+        found = self.attempts.get(request.node_execution_id.node_id, [])
+        return task_execution_pb2.TaskExecutionList(task_executions=found)
 
     def _plan(self, name: str, version: str) -> launch_plan_pb2.LaunchPlan:
         made = launch_plan_pb2.LaunchPlan()

@@ -56,21 +56,13 @@ def rows_of(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rollouts and verdicts of a group; response i has i + 1 tokens, and log-probabilities -1, -2 and so on."""
     rollouts, verdicts = [], []
+    prompt = {"prompt_id": f"s{stage}p{group}", "prompt": f"{group}+[1]=", "answer": str(group + 1)}
+    same = {**prompt, "prompt_token_ids": [5, 6], "finish_reason": "stop", "policy": policy}
     for index, reward in enumerate(rewards):
-        name = {"prompt_id": f"s{stage}p{group}", "sample_index": index}
-        rollouts.append(
-            {
-                **name,
-                "prompt": f"{group}+[1]=",
-                "answer": str(group + 1),
-                "prompt_token_ids": [5, 6],
-                "response_token_ids": list(range(index + 1)),
-                "engine_logp": [-float(place + 1) for place in range(index + 1)],
-                "finish_reason": "stop",
-                "response": f"stage {stage} group {group} response {index}",
-                "policy": policy,
-            }
-        )
+        name = {"prompt_id": prompt["prompt_id"], "sample_index": index}
+        logp = [-float(place + 1) for place in range(index + 1)]
+        response = {"response_token_ids": list(range(index + 1)), "engine_logp": logp}
+        rollouts.append({**same, **name, **response, "response": f"stage {stage} group {group} response {index}"})
         outcome = "timeout" if reward is None else "correct" if reward else "wrong"
         verdicts.append({**name, "outcome": outcome, "reward": reward, "extracted": "1", "shows_working": True})
     return rollouts, verdicts
@@ -140,14 +132,14 @@ class Run:
         row = {"prompt_id": f"{self.seed} {stage}", "prompt": "1+1=", "answer": "2", "level": 1, "chat": False}
         prompts = self.write("prepare_prompts", "prompts", {}, {}, {"prompts.parquet": ([row], PROMPTS)}, prompts=2)
         groups = [rows_of(group, stage, policy.digest, rewards) for group, rewards in enumerate(REWARDS)]
-        shards, verdicts = [], []
-        for two in (groups[:2], groups[2:]):
-            made = [one for rollouts, _ in two for one in rollouts]
-            verdicts += [one for _, judged in two for one in judged]
-            shards.append(self.shard(made, policy=policy, prompts=prompts))
         self.prompts.append(prompts)
-        self.rollouts.append(shards)
-        self.verdicts.append(self.judge(shards, verdicts))
+        self.rollouts.append(
+            [
+                self.shard([one for rollouts, _ in two for one in rollouts], policy=policy, prompts=prompts)
+                for two in (groups[:2], groups[2:])
+            ]
+        )
+        self.verdicts.append(self.judge(self.rollouts[-1], [one for _, judged in groups for one in judged]))
         return self
 
     def shard(self, rows: Sequence[Mapping[str, Any]], **parents: ArtifactRef) -> Any:
@@ -155,31 +147,26 @@ class Run:
         return self.write("generate", "rollouts", ROLLOUT, parents, files, responses=len(rows))
 
     def judge(self, shards: Sequence[ArtifactRef], rows: Sequence[Mapping[str, Any]]) -> Any:
-        files = {"verdicts.parquet": (rows, VERDICTS)}
-        parents = {"rollouts": list(shards)}
+        files, parents = {"verdicts.parquet": (rows, VERDICTS)}, {"rollouts": list(shards)}
         return self.write("verify", "verdicts", VerifySettings(), parents, files, responses=len(rows), reward=10 / 16)
 
     def optimize(self) -> "Run":
         """The policy that the latest rollouts and verdicts make."""
         stage = len(self.policies)
-        settings = OptimizeSettings.parse(
-            {"preset": self.preset, "responses_per_update": 8, "objective": dict(self.objective)}
-        )
+        values = {"preset": self.preset, "responses_per_update": 8, "objective": dict(self.objective)}
+        settings = OptimizeSettings.parse(values)
         parents = {"policy": self.policies[-1], "rollouts": self.rollouts[-1], "verdicts": self.verdicts[-1]}
         facts = {"preset": self.preset, "updates_per_rollout": self.mu, "stage": stage, "updates": 2 * stage}
-        files = {
-            "model.safetensors": f"{self.preset} {self.mu} {stage} {self.trained}",
-            "optimizer/moments.safetensors": "moments",
-        }
+        weights = f"{self.preset} {self.mu} {stage} {self.trained}"
+        files = {"model.safetensors": weights, "optimizer/moments.safetensors": "moments"}
         self.policies.append(self.write("optimize", "policy", settings, parents, files, **facts))
         self.evaluate()
         return self
 
     def evaluate(self) -> None:
-        settings = {"problems": 10, "samples_per_problem": 4}
-        parents = {"policy": self.policies[-1]}
-        files = {"metrics.json": "{}"}
-        self.evaluations.append(self.write("evaluate", "evaluation", settings, parents, files, accuracy=0.5))
+        settings, parents = {"problems": 10, "samples_per_problem": 4}, {"policy": self.policies[-1]}
+        made = self.write("evaluate", "evaluation", settings, parents, {"metrics.json": "{}"}, accuracy=0.5)
+        self.evaluations.append(made)
 
     def end(self) -> "Run":
         parents = {"evaluations": list(self.evaluations)}
@@ -217,13 +204,6 @@ def make_older(store: Store, hours: float, refs: Sequence[ArtifactRef] | None = 
             path.write_text(json.dumps(manifest))
         then = time.time() - hours * 3600
         os.utime(path, (then, then))
-
-
-def flip(path: Path) -> None:
-    """Changes the last byte of a file."""
-    damaged = bytearray(path.read_bytes())
-    damaged[-1] ^= 1
-    path.write_bytes(damaged)
 
 
 def names(garbage: Garbage) -> set[str]:

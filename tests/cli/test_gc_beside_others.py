@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from tests.cli.synthetic import (
     on_disk,
     plain,
 )
+from tests.store.writers import run_until_killed
 from tools.s3 import S3
 
 SLOW = """
@@ -49,11 +49,15 @@ def at_work(address: str, *leased: str, **environment: str) -> Iterator[tuple[su
     command, own = [sys.executable, "-c", SLOW, address, *leased], {**os.environ, **environment}
     with subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             line = next(line for line in process.stdout if "progress/" in line)
             yield process, line.partition("progress/")[2].split("/")[0]
         finally:
             process.kill()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
 
 
 def test_unfinished_work_stays_while_its_process_lives(store: Store) -> None:
@@ -67,22 +71,19 @@ def test_unfinished_work_stays_while_its_process_lives(store: Store) -> None:
         assert f"read by running steps (leases {key})" in plain(garbage_tables(garbage, 0))
         delete_garbage(store, garbage)
         assert (store.root / "progress" / key / "part-000000/state.txt").read_text() == "half"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kill(process)
     garbage = find_garbage(store)
     work = {f"progress/{key}", f"leases/{key}.lock"}
     assert names(garbage) == folders(*run.artifacts) | work
     assert [item.kind for item in garbage.items if item.name in work] == ["unfinished work", "leases"]
     delete_garbage(store, garbage)
-    left = {path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file()}
-    assert left == {"store.json"}
+    assert [path.name for path in store.root.rglob("*") if path.is_file()] == ["store.json"]
 
 
 def test_work_that_begins_during_gc_stays_with_its_artifacts(store: Store) -> None:
     run = make_unfinished_run(store, stages=0)
     with at_work(str(store.root)) as (process, key):
-        process.kill()
-        process.wait()
+        kill(process)
     assert not find_garbage(store).items, "all is young"
     make_older(store, DAYS)
     garbage = find_garbage(store)
@@ -93,22 +94,6 @@ def test_work_that_begins_during_gc_stays_with_its_artifacts(store: Store) -> No
         assert (store.root / "progress" / key / "part-000000/state.txt").is_file()
         assert (store.root / "leases" / f"{key}.lock").is_file()
         assert on_disk(store) == folders(*run.artifacts)
-
-
-def killed(address: str, patched: str) -> None:
-    """A process that writes an artifact and dies when it calls something."""
-    code = f"""
-import os, signal
-from tasks.store import Store
-from tasks.store import store as module
-store = Store.open({address!r})
-{patched} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
-    (draft.path / "deep").mkdir()
-    (draft.path / "deep/data.txt").write_text("x" * 1000)
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
 
 
 def test_a_killed_gc_leaves_no_partial_artifact(store: Store) -> None:
@@ -128,11 +113,9 @@ Path.unlink = until_data
 store = Store.open({str(store.root)!r})
 delete_garbage(store, find_garbage(store))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
+    run_until_killed(code)
     assert len(on_disk(store)) == len(run.artifacts) - 1
-    findings = check_store(store, None)
-    assert not findings.faults
+    assert not check_store(store, None).faults, "an artifact was deleted before one that descends from it"
     garbage = find_garbage(store)
     assert [item.kind for item in garbage.items].count("data without manifest") == 1
     delete_garbage(store, garbage)
@@ -142,7 +125,15 @@ delete_garbage(store, find_garbage(store))
 def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str, s3: S3) -> None:
     store = Store.open(f"{bucket}/prefix")
     done, left = make_finished_run(store, stages=1), make_unfinished_run(store, stages=1, preset="relaxed")
-    killed(f"{bucket}/prefix", "store.remote.write_new")
+    run_until_killed(f"""
+import os, signal
+from tasks.store import Store
+store = Store.open("{bucket}/prefix")
+store.remote.write_new = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
+    (draft.path / "deep").mkdir()
+    (draft.path / "deep/data.txt").write_text("x" * 1000)
+""")
     before = s3.keys(bucket.removeprefix("s3://"))
     assert not find_garbage(store).items
     garbage = find_garbage(store, hours=0)
@@ -161,8 +152,7 @@ def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str,
 def test_on_s3_another_machine_clears_unfinished_work_by_its_age(bucket: str, s3: S3) -> None:
     store = Store.open(f"{bucket}/prefix")
     with at_work(f"{bucket}/prefix") as (process, key):
-        process.kill()
-        process.wait()
+        kill(process)
     shutil.rmtree(store.root)
     assert not find_garbage(store).items
     garbage = find_garbage(store, hours=0)
@@ -185,8 +175,7 @@ def test_on_s3_all_stays_while_a_step_on_another_machine_is_at_work(
         assert not delete_garbage(store, garbage).items, "work that began after the look needs its artifacts"
         found = find_garbage(store, hours=0)
         assert (found.items, found.work.keys, found.spared) == ([], [key], len(run.artifacts))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kill(process)
     garbage = find_garbage(store, hours=0)
     assert names(garbage) == folders(*run.artifacts) | {f"progress/{key}"}
     assert delete_garbage(store, garbage).items

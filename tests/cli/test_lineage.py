@@ -14,8 +14,6 @@ from tasks.store import Store
 from tasks.stored.runs import find_artifact, match_artifact
 from tests.cli.synthetic import Run, command, make_finished_run, plain, run_command
 
-KINDS = ("policy", "rollouts", "verdicts", "prompts")
-
 
 def shown(store: Store, wanted: str, settings: bool = False) -> str:
     return plain(lineage_tables(store, wanted, settings))
@@ -28,43 +26,29 @@ def ancestors(run: Run) -> set[str]:
 
 def test_every_ancestor_is_there_once_and_a_repeated_one_is_marked(store: Store) -> None:
     run = make_finished_run(store)
-    lines = shown(store, str(run.policies[-1])).splitlines()
-    tree = [line for line in lines if re.search(r"\w+/[0-9a-f]{16}", line)]
-    expanded = [line for line in tree if "see above" not in line]
-    assert {re.search(r"\w+/[0-9a-f]{16}", line)[0] for line in expanded} == ancestors(run)
-    assert len(expanded) == len(ancestors(run))
-    repeated = [line for line in tree if "see above" in line]
+    tree = [line for line in shown(store, str(run.policies[-1])).splitlines() if re.search(r"/[0-9a-f]{16}", line)]
+    expanded = [re.search(r"\w+/[0-9a-f]{16}", line)[0] for line in tree if "see above" not in line]
+    assert sorted(expanded) == sorted(ancestors(run))
     # Of each of two stages the second shard's prompts, both shards' policy, and both shards below their verdicts.
-    assert len(repeated) == 2 * (1 + 2 + 2)
-    roles = [re.findall(r"(\w+)  (\w+)/[0-9a-f]{16}", line) for line in tree[1:]]
-    assert {one for found in roles for one in found} == {(kind, kind) for kind in KINDS}
+    assert len(tree) - len(expanded) == 2 * (1 + 2 + 2)
 
 
 def test_a_line_names_the_step_its_settings_and_its_commit(store: Store) -> None:
     run = make_finished_run(store, seed=3, mu=2)
-    text = shown(store, str(run.policies[-1]))
-    first = text.splitlines()[0]
+    text, manifest = shown(store, str(run.policies[-1])), store.manifest(run.policies[-1])
     made = "optimize v1  seed 3  stage 2, preset grpo, updates per rollout 2, updates 4  "
-    assert first.startswith(f"{run.policies[-1]}  {made}")
-    commit = store.manifest(run.policies[-1]).commit[:10]
-    assert re.search(commit + r"\+?  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}  \d+\.\d s$", first)
+    assert text.startswith(f"{run.policies[-1]}  {made}{manifest.commit[:10]}")
     assert f"rollouts  {run.rollouts[1][0]}  generate v1  seed 3  responses 8" in text
     assert f"policy  {run.policies[0]}  prepare_policy v1  seed 3  a/b" in text
-    assert "responses 16, reward 0.625" in text
-    assert f"numpy {store.manifest(run.policies[-1]).packages['numpy']}" in text
+    assert f"numpy {manifest.packages['numpy']}" in text
 
 
-def test_latest_a_few_characters_and_a_whole_digest_name_it(store: Store) -> None:
+def test_a_policy_is_named_as_the_latest_by_a_few_characters_and_by_its_whole_digest(store: Store) -> None:
     make_finished_run(store, stages=1)
-    ref = make_finished_run(store, stages=1, seed=1).policies[-1]
-    assert find_artifact(store, "latest") == ref
-    assert find_artifact(store, f"policy/{ref.digest[:6]}") == ref
-    assert find_artifact(store, f"policy/{ref.digest}") == ref
-
-
-def test_a_policy_is_asked_for_by_its_kind(store: Store) -> None:
-    run = make_finished_run(store, stages=1)
-    assert find_artifact(store, "latest", "policy") == find_artifact(store, str(run.policies[-1]), "policy")
+    run = make_finished_run(store, stages=1, seed=1)
+    policy = run.policies[-1]
+    for name in ("latest", policy.folder, f"policy/{policy.digest[:6]}", f"policy/{policy.digest}"):
+        assert find_artifact(store, name, "policy") == policy
     with pytest.raises(DataError, match="names no policy; allowed: policy/digest, or latest"):
         find_artifact(store, str(run.report), "policy")
 

@@ -19,18 +19,23 @@ from tools.paper_table import PaperRun, runs
 EXPERIMENTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("configs/**/reproduce*.yaml"))
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of the project on a machine that no server answers."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError("a plan needs no network")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
 @pytest.fixture
 def placed(run: PaperRun, monkeypatch: pytest.MonkeyPatch) -> DeploymentSettings:
-    """The deployment that a run's file names in its head; no server answers."""
+    """The deployment that a run's file names in its head."""
     file = ROOT / f"configs/deployments/{run.hardware}.yaml"
     monkeypatch.setenv(VARIABLE, str(file))
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(socket.socket, "connect", _refuse)
     return DeploymentSettings.read(file)
-
-
-def _refuse(*_: object) -> NoReturn:
-    raise OSError("a plan needs no network")
 
 
 @pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run.path.parent.name}/{run.path.stem}")
@@ -59,9 +64,7 @@ def seconds(placed: DeploymentSettings, role: Role) -> float:
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS)
-def test_a_plan_takes_an_experiment_as_all_of_its_runs(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(socket.socket, "connect", _refuse)
+def test_a_plan_takes_an_experiment_as_all_of_its_runs(file: str) -> None:
     experiment, store = read_experiment(ROOT / file)
     count = len(experiment.models) * len(experiment.systems)
     done = CliRunner().invoke(app, ["plan", "--config", file])
@@ -74,13 +77,10 @@ def test_a_plan_takes_an_experiment_as_all_of_its_runs(file: str, monkeypatch: p
 
 
 def test_the_price_of_an_experiment_is_that_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
     monkeypatch.setenv(VARIABLE, str(ROOT / "configs/deployments/gpu-4.yaml"))
-    file = "configs/paper/reproduce.yaml"
-    command = ["plan", "--config", file, "--gpus", "4"]
+    command = ["plan", "--config", "configs/paper/reproduce.yaml", "--gpus", "4"]
     rows = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)
     assert len(rows) == 15
-    prices = [
-        row["runs"] * sum(row["grpo" if row["system"] == "grpo" else "mu_grpo"]["price"].values()) for row in rows
-    ]
-    assert f"{sum(prices):,.2f}" in CliRunner().invoke(app, command).output
+    plans = [(row["runs"], row["grpo" if row["system"] == "grpo" else "mu_grpo"]) for row in rows]
+    price = sum(runs * sum(plan["price"].values()) for runs, plan in plans)
+    assert f"{price:,.2f}" in CliRunner().invoke(app, command).output

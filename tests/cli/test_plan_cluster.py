@@ -23,7 +23,6 @@ def test_the_documented_plan_is_what_the_command_prints() -> None:
         (ROOT / "docs/cost.md").read_text(),
         re.DOTALL,
     )
-    assert found is not None
     shown = "\n".join(map(str.rstrip, run_command("plan", "--config", FILE, "--gpus", "4", COLUMNS="118").splitlines()))
     assert found[1].strip("\n") in shown.strip("\n")
     assert shown.startswith("schedule")  # what a plan prints without --gpus comes first
@@ -79,7 +78,6 @@ def test_a_mistake_on_the_command_line_is_a_message(options: list[str], message:
 @pytest.mark.parametrize(
     ("gpus", "overrides", "options", "message"),
     [
-        (2, "", {}, r"gpus: 2 with optimize\.backend\.processes 4, .*; allowed: 4 or more"),
         (4, "policy.path=some/model", {}, r"shape of 'some/model' is not known here; allowed: a folder .* Qwen/Qwen2"),
         (4, "", {"prices": Path("none.yaml")}, r"prices: none\.yaml: No such file or directory"),
         (4, "", {"store": "nowhere"}, r"nowhere: no store here"),
@@ -91,8 +89,7 @@ def test_impossible_plans_are_refused(gpus: int, overrides: str, options: dict[s
         plan_cluster(RunSettings.read(Path(PAPER), overrides), 4, gpus, **{"prices": PRICES, **options})
 
 
-def test_a_store_without_a_run_is_named(store: Store, bucket: str) -> None:
-    Store.open(f"{bucket}/prefix")
-    for place in (str(store.root), f"{bucket}/prefix"):
-        with pytest.raises(UserError, match=f"{place}: no finished run in this store"):
-            plan_cluster(RunSettings.read(Path(PAPER)), 4, 4, prices=PRICES, store=place)
+def test_a_store_without_a_run_is_named(bucket: str) -> None:
+    Store.open(bucket)
+    with pytest.raises(UserError, match=f"{bucket}: no finished run in this store"):
+        plan_cluster(RunSettings.read(Path(PAPER)), 4, 4, prices=PRICES, store=bucket)

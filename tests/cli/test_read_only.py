@@ -1,6 +1,7 @@
 """Commands that only look at a store work where this user may not write to it: a folder, and a bucket."""
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,8 +31,7 @@ HOURS = 48.0
 @contextmanager
 def only_reading(root: Path) -> Iterator[None]:
     """Nothing below a folder can be written inside the block, by root neither."""
-    for path in (root, *root.rglob("*")):
-        path.chmod(0o555 if path.is_dir() else 0o444)
+    subprocess.run(["chmod", "-R", "a=rX", root], check=True)
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(NOBODY)
@@ -40,15 +40,14 @@ def only_reading(root: Path) -> Iterator[None]:
     finally:
         if is_root:
             os.seteuid(0)
-        for path in (root, *root.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)
+        subprocess.run(["chmod", "-R", "u+w", root], check=True)
 
 
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
-    """A folder that every user can enter, unlike pytest's own."""
+    """A folder that every user can enter and write to, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
+        Path(folder).chmod(0o777)
         yield Path(folder)
 
 
@@ -61,8 +60,7 @@ def test_a_read_only_folder(open_to_all: Path) -> None:
     leases.mkdir(exist_ok=True)
     (leases / "free.lock").touch()
     os.utime(leases / "free.lock", (0, 0))
-    page = Path(tempfile.mkdtemp()) / "page.html"
-    page.parent.chmod(0o777)
+    page = open_to_all / "page.html"
     before = {path: path.stat().st_mtime_ns for path in run.store.root.rglob("*")}
     with only_reading(run.store.root):
         store = Store.open(run.store.root, create=False)

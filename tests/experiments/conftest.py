@@ -6,15 +6,7 @@ import pytest
 
 from tasks.experiments.figures import CaptionedFigure, make_figures
 from tasks.experiments.page import render_page
-from tasks.experiments.result import (
-    MEAN,
-    ArmResult,
-    Cell,
-    LaboratoryResult,
-    PairedTest,
-    ReproductionResult,
-    Speed,
-)
+from tasks.experiments.result import MEAN, ArmResult, Cell, LaboratoryResult, PairedTest, ReproductionResult, Speed
 from tasks.experiments.runs import SystemRun
 from tasks.experiments.speedup import split_causes, times_of
 from tasks.report import drawing
@@ -31,15 +23,9 @@ HOSTILE = "<b>7B</b>"
 @pytest.fixture(scope="session")
 def system_runs(tmp_path_factory: pytest.TempPathFactory) -> list[SystemRun]:
     """Two models, three systems, two seeds; with the first model, one seed of m2po is missing."""
-    made = {
-        (system, seed): _run(tmp_path_factory.mktemp("system"), system, seed) for system in SYSTEMS for seed in SEEDS
-    }
-    return [
-        replace(run, model=model)
-        for model in MODELS
-        for (system, seed), run in made.items()
-        if (model, system, seed) != ("tiny", "m2po", 1)
-    ]
+    made = [_run(tmp_path_factory.mktemp("system"), system, seed) for system in SYSTEMS for seed in SEEDS]
+    runs = [replace(run, model=model) for model in MODELS for run in made]
+    return [run for run in runs if (run.model, run.system, run.seed) != ("tiny", "m2po", 1)]
 
 
 def _run(root: Path, system: str, seed: int) -> SystemRun:
@@ -62,15 +48,12 @@ def result(system_runs: list[SystemRun]) -> ReproductionResult:
     """Numbers that nobody computed, but for the causes."""
     benchmarks = [MEAN, "amc23", "aime25"]
     levels = {system: 0.5 + 0.1 * place for place, system in enumerate(reversed(SYSTEMS))}
-    cell = Cell.model_construct(by_seed=[0.5, 0.5], base=0.32)
+    seeds = {"by_seed": [0.5, 0.5], "base": 0.32}
     cells = [
-        cell.model_copy(
-            update={"model": model, "system": system, "benchmark": benchmark, "accuracy": level}
-            | {"low": level - 0.05, "high": level + 0.05}
-        )
+        Cell(model=model, system=system, benchmark=one, accuracy=at, low=at - 0.05, high=at + 0.05, **seeds)
         for model in MODELS
-        for system, level in levels.items()
-        for benchmark in benchmarks
+        for system, at in levels.items()
+        for one in benchmarks
     ]
     test = PairedTest.model_construct(cohen_dz=1.25, rank_biserial=None, p_equivalence=0.001)
     tests = [
@@ -93,19 +76,10 @@ def result(system_runs: list[SystemRun]) -> ReproductionResult:
         for baseline in SYSTEMS[1:]
         for name, speed in (("generation", 1.82), ("end to end", 1.53), ("to the level of the baseline", None))
     ]
-    return ReproductionResult(
-        models=MODELS,
-        systems=SYSTEMS,
-        seeds=SEEDS,
-        reference="mu_grpo",
-        margin=0.02,
-        missing=["tiny, m2po, seed 1"],
-        cells=cells,
-        tests=tests,
-        times=times,
-        speeds=speeds,
-        causes=split_causes(system_runs, "mu_grpo", SYSTEMS[1:]),
-    )
+    planned = {"models": MODELS, "systems": SYSTEMS, "seeds": SEEDS, "missing": ["tiny, m2po, seed 1"]}
+    causes = split_causes(system_runs, "mu_grpo", SYSTEMS[1:])
+    asked = {"reference": "mu_grpo", "margin": 0.02, **planned}
+    return ReproductionResult(**asked, cells=cells, tests=tests, times=times, speeds=speeds, causes=causes)
 
 
 @pytest.fixture(scope="session")
@@ -117,41 +91,25 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResul
         with drawing.style():
             svg = drawing.to_svg(curves.draw(), f"laboratory-{part}", HOSTILE)
         (folder / part / "curves.svg").write_text(svg, encoding="utf-8")
-    arm = ArmResult.model_construct(by_seed=[0.5] * 3, vetoed=0.01, clipped=None, stopped=[])
+    same = {"by_seed": [0.5] * 3, "best": 0.7, "vetoed": 0.01, "clipped": None}
+    means = {"[0.8, 1.2], one stage": 0.5, "[0, 5], one stage": 0.2, f"[0, 5] and {HOSTILE}": 0.7}
     arms = [
-        arm.model_copy(update={"name": name, "accuracy": value, "low": value - 0.05, "high": value + 0.04, "best": 0.7})
-        for name, value in (("[0.8, 1.2], one stage", 0.5), ("[0, 5], one stage", 0.2), (f"[0, 5] and {HOSTILE}", 0.7))
+        ArmResult.model_construct(name=name, accuracy=mean, low=mean - 0.05, high=mean + 0.04, stopped=stopped, **same)
+        for (name, mean), stopped in zip(means.items(), ([], ["a gate"], []), strict=True)
     ]
-    arms[1] = arms[1].model_copy(update={"stopped": ["a gate"]})
+    asked = {"asks": "Is it so?", "reference": "[0, 5], one stage", "seeds": 3, "updates": 256, "base": 0.3}
     return [
-        LaboratoryResult.model_construct(
-            folder=str(folder / part),
-            part=part,
-            title=f"Part {part}",
-            asks="Is it so?",
-            reference="[0, 5], one stage",
-            seeds=3,
-            updates=256,
-            base=0.3,
-            arms=arms,
-        )
+        LaboratoryResult.model_construct(folder=str(folder / part), part=part, title=f"Part {part}", arms=arms, **asked)
         for part in ("a", "b", "c")
     ]
 
 
 @pytest.fixture(scope="session")
-def drawn(
-    result: ReproductionResult, system_runs: list[SystemRun], laboratory: list[LaboratoryResult]
-) -> dict[str, CaptionedFigure]:
+def drawn(result, system_runs, laboratory) -> dict[str, CaptionedFigure]:
     return make_figures(result, system_runs, laboratory)
 
 
 @pytest.fixture(scope="session")
-def page(
-    result: ReproductionResult,
-    system_runs: list[SystemRun],
-    laboratory: list[LaboratoryResult],
-    drawn: dict[str, CaptionedFigure],
-) -> str:
+def page(result, system_runs, laboratory, drawn) -> str:
     reports = {run.name: f"report/{run.seed:016x}" for run in system_runs}
     return render_page(result, system_runs, laboratory, drawn, reports)

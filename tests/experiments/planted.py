@@ -9,7 +9,7 @@ import numpy as np
 from tasks.experiments.runs import EngineWork, SystemRun
 from tasks.report.history import History, Stage
 from tasks.report.ledger import make_ledger
-from tasks.store.records import ArtifactRef, Manifest, Timings
+from tasks.store.records import Manifest, Timings
 
 PASS, ROW = 0.01, 0.0004
 """Seconds of a forward pass, and of a row in it."""
@@ -47,31 +47,11 @@ def planted(
     """A run of one stage in one process; ``rest`` is what it spent in no phase, the other phases are in its policy."""
     rest = phases.pop("rest", 0.0)
     phases.setdefault("generate", sum(call.seconds for call in made.calls or []))
-    policy = Manifest(
-        schema_version=1,
-        kind="policy",
-        digest=f"{system} {seed}",
-        files={},
-        parents={},
-        settings=settings or {},
-        seed=seed,
-        task="",
-        code_version="",
-        commit="",
-        packages={},
-        facts={"stage": 1, "updates": updates},
-        timings=Timings(
-            process="one", process_started=-1e6, started=0.0, finished=sum(phases.values()) + rest, phases=phases
-        ),
-    )
-    history = History(
-        evaluated=[],
-        stages=[Stage(1, 1, updates, policy, [], [])],
-        updates={},
-        histograms={},
-        manifests={ArtifactRef(kind="policy", digest=policy.digest): policy},
-        algorithm=system,
-        updates_per_rollout=updates,
-        seed=seed,
-    )
+    finished = sum(phases.values()) + rest
+    timings = Timings(process="one", process_started=-1e6, started=0.0, finished=finished, phases=phases)
+    name = {"kind": "policy", "digest": f"{system} {seed}", "seed": seed, "parents": {}, "task": ""}
+    facts = {"stage": 1, "updates": updates}
+    policy = Manifest.model_construct(**name, settings=settings or {}, facts=facts, timings=timings)
+    stage = Stage(1, 1, updates, policy, [], [])
+    history = History([], [stage], {}, {}, {policy.ref: policy}, system, updates, seed)
     return SystemRun("tiny", system, seed, history, make_ledger(history), *made)

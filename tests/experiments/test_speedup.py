@@ -80,7 +80,6 @@ def test_a_policy_with_longer_responses() -> None:
 def test_an_engine_that_is_slower_beside_training_is_not_explained() -> None:
     """Calls of equal work, and the rate lies between their seconds: all that differs is unexplained."""
     ours = sampled(UNEVEN, [64])
-    assert ours.calls is not None
     saved = compared(ours, sampled(UNEVEN, [64], slower=1.5))
     assert saved == pytest.approx({speedup.UNEXPLAINED: 0.5 * ours.calls[0].seconds})
 
@@ -150,7 +149,6 @@ def test_artifacts_on_the_way_to_a_policy_count_once() -> None:
 
 def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
     made = sampled(UNEVEN, [64])
-    assert made.calls is not None
     untimed = planted("grpo", made._replace(calls=None), generate=9.0, **PHASES)
     saved = found([planted("mu_grpo", made, **PHASES)], [untimed])
     assert saved[speedup.UNDIVIDED] == pytest.approx(9.0 - made.calls[0].seconds)
@@ -163,21 +161,20 @@ def test_phases_count_once_for_every_device() -> None:
 
 
 def test_engines_side_by_side_wait_for_the_slowest() -> None:
-    work = [
-        {"passes": 3, "rows": 6, "tokens": 6, "full_passes": 3.0},
-        {"passes": 9, "rows": 18, "tokens": 16, "full_passes": 8.0},
-    ]
-    settings = {"engine": {"kind": "vllm", "tensor_parallel": 2}}
+    names = ("passes", "rows", "tokens", "full_passes")
+    work = [dict(zip(names, numbers, strict=True)) for numbers in ((3, 6, 6, 3.0), (9, 18, 16, 8.0))]
     facts = {"call_seconds": [1.0, 2.0], "engines": 2, "engine_work": work}
-    made: Any = SimpleNamespace(settings=settings, facts=facts)
-    one = engine_work(made)
-    assert one is not None
+
+    def work_of(facts: dict[str, Any]) -> Any:
+        made: Any = SimpleNamespace(settings={"engine": {"kind": "vllm", "tensor_parallel": 2}}, facts=facts)
+        return engine_work(made)
+
+    one = work_of(facts)
     assert one.seconds == 3.0 * 2 * 2
     assert one.work_F.tolist() == [4 * 9, 4 * 18]
     assert one.needed_F.tolist() == [2 * 11, 2 * 22]
     for unknown in ({**facts, "call_seconds": [1.0, None]}, {"call_seconds": [1.0, 2.0]}, {}):
-        made = SimpleNamespace(settings=settings, facts=unknown)
-        assert engine_work(made) is None
+        assert work_of(unknown) is None
 
 
 def test_runs_of_different_length_or_seed_are_not_compared() -> None:

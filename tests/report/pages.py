@@ -14,14 +14,10 @@ def figures_of(report: Path) -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(report.glob("figures/*.svg"))}
 
 
-def elements_of_color(svg: str, color: str) -> list[ET.Element]:
-    """Elements that a color of the palette draws or fills."""
-    return [one for one in ET.fromstring(svg).iter() if f"var(--{color}," in one.get("style", "")]
-
-
 def paths(svg: str, color: str) -> list[str]:
-    """What is drawn in a color, but for markers."""
-    return [one.get("d", "") for one in elements_of_color(svg, color) if one.tag == f"{SVG}path"]
+    """What is drawn or filled in a color of the palette, but for markers."""
+    drawn = ET.fromstring(svg).iter(f"{SVG}path")
+    return [one.get("d", "") for one in drawn if f"var(--{color}," in one.get("style", "")]
 
 
 def lines(svg: str, color: str) -> list[int]:

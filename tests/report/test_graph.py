@@ -6,13 +6,8 @@ from tools.graphs import AFTER, BEFORE, PICTURE, columns, picture
 
 def test_the_readme_shows_the_workflow() -> None:
     """`make graph` renews it."""
-    assert [card.task for card in columns()["stage 4"]] == [
-        "prepare_prompts",
-        "generate",
-        "verify",
-        "optimize",
-        "evaluate",
-    ]
+    steps = ["prepare_prompts", "generate", "verify", "optimize", "evaluate"]
+    assert [card.task for card in columns()["stage 4"]] == steps
     assert list(columns()) == [BEFORE, *(f"stage {number}" for number in range(1, 5)), AFTER]
     kept = PICTURE.read_text(encoding="utf-8")
     assert texts(kept) == texts(picture())

@@ -26,11 +26,9 @@ def test_the_page_has_the_headline_and_the_tables(page):
     assert "+51.6 points" in text
     assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 %" in text
     assert "generate sampling responses for training 76.0 33.2 %" in text
-    assert "start from the start of a process to its first step 6.0 2.6 %" in text
     assert "here none saw one" in text
     assert "training, stage 1 262 238 11 1 512" in text
     assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
-    assert "prepare benchmark prepare policy evaluate prepare prompts generate verify optimize" in text
     assert "stage 1 – – 5.5 0.5 20.8 3.1 16.5" in text  # noqa: RUF001
 
 
@@ -38,12 +36,4 @@ def test_the_page_names_choices_that_are_not_the_papers(page):
     text = words(page)
     assert "The veto's trigger is a choice of this project, not the paper's" in text
     assert "(token_ratio above 2)" in text
-    assert "objective.gate.high 5 objective" in text
     assert "objective.veto.kappa 2 objective" in text
-    assert "learning_rate 0.0001 warmup_updates" in text
-
-
-def test_lineage_names_every_policy(mu_grpo, page):
-    for manifest in mu_grpo.store.manifests("policy"):
-        assert manifest.digest in page
-    assert "torch" in words(page)

@@ -1,6 +1,7 @@
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -23,37 +24,26 @@ def summary_of(run) -> RunSummary:
     return make_summary(history, make_ledger(history))
 
 
-def test_round_trip_through_json(mu_grpo, mu_grpo_report):
+def test_a_summary_comes_back_whole_from_flytes_protobuf_which_has_no_integers(mu_grpo, mu_grpo_report):
     summary = summarise(mu_grpo.store, mu_grpo_report, COMMANDS)
-    again = RunSummary.model_validate_json(summary.model_dump_json())
+    again = RunSummary.model_validate(json.loads(summary.model_dump_json(), parse_int=float))
     assert again == summary
     assert type(again.rows[1].updates) is int
-    assert type(again.wall_clock) is float
-    # Flyte's protobuf has no integers.
-    floats = json.loads(summary.model_dump_json(), parse_int=float)
-    assert type(RunSummary.model_validate(floats).rows[1].updates) is int
 
 
 def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
     folder = mu_grpo.store.path(mu_grpo_report)
-    assert set(json.loads((folder / "summary.json").read_text())) == set(RunSummary.model_fields) - {
-        "execution",
-        "report",
-        "next_commands",
-    }
+    of_an_execution = {"execution", "report", "next_commands"}
+    assert set(json.loads((folder / "summary.json").read_text())) == set(RunSummary.model_fields) - of_an_execution
     assert str(mu_grpo.store.root) not in (folder / "report.html").read_text()
     assert mu_grpo.store.manifest(mu_grpo_report).parents["evaluations"] == mu_grpo.evaluations
-    assert len(list((folder / "figures").glob("*.svg"))) == 15
 
 
 def test_text_ends_with_the_report_and_the_next_commands(mu_grpo, mu_grpo_report):
     text = str(summarise(mu_grpo.store, mu_grpo_report, COMMANDS))
     *table, report, first, second = text.splitlines()
-    assert report.startswith("report  /")
-    assert report.endswith("/report.html")
-    assert first == "next    mu-grpo inspect --store runs --stage 1"
-    assert second == "        mu-grpo compare --store runs"
-    assert max(len(line) for line in table) <= 80
+    assert Path(report.removeprefix("report  ")) == mu_grpo.store.path(mu_grpo_report) / "report.html"
+    assert [first.split(maxsplit=1)[1], second.strip()] == COMMANDS
     assert "\x1b" not in text
     assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 % 87.7 % 24.4" in [" ".join(line.split()) for line in table]
     assert "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s" in text
@@ -64,11 +54,10 @@ def test_many_stages_are_shortened(tmp_path):
     lines = str(summary_of(make_run(tmp_path, 20, updates_per_stage=2, updates_per_rollout=2))).splitlines()
     assert len(lines) < 24
     assert max(len(line) for line in lines) <= 80
-    assert [line for line in lines if line.strip() == "..."]
 
 
-def compared(summary: RunSummary, **settings) -> ComparedRun:
-    return ComparedRun(summary, {name.replace("__", "."): value for name, value in settings.items()})
+def compared(summary: RunSummary) -> ComparedRun:
+    return ComparedRun(summary, {})
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -80,9 +69,7 @@ def cells(text: str) -> dict[str, list[str]]:
 def test_compare_two_runs(mu_grpo, grpo, tmp_path):
     with pytest.raises(DataError, match="two or more"):
         compare([compared(summary_of(mu_grpo))])
-    text = compare([compared(summary_of(mu_grpo)), compared(summary_of(grpo))])
-    rows = cells(text)
-    assert max(len(line) for line in text.splitlines()) <= 80
+    rows = cells(compare([compared(summary_of(mu_grpo)), compared(summary_of(grpo))]))
     assert rows["avg@4, 128 updates"] == ["83.6 %", "83.6 %"]
     assert rows["switch"] == ["–", "24.0 s"]  # noqa: RUF001
     assert rows["training speed"] == ["1.00x", "0.80x"]
@@ -97,10 +84,9 @@ def test_compare_two_runs(mu_grpo, grpo, tmp_path):
 def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo):
     summary = summary_of(mu_grpo)
     rates = [1e-6, 3e-6, 1e-5, 3e-5]
+    same = {"seed": 0, "optimize.preset": "mu_grpo"}
     runs = [
-        compared(
-            summary, seed=0, optimize__learning_rate=rate, optimize__max_grad_norm=norm, optimize__preset="mu_grpo"
-        )
+        ComparedRun(summary, {**same, "optimize.learning_rate": rate, "optimize.max_grad_norm": norm})
         for rate in rates
         for norm in (1.0, 2.0)
     ]
@@ -113,7 +99,7 @@ def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo
 
 
 def test_a_narrow_terminal_shows_all_runs_below_each_other(mu_grpo):
-    runs = [compared(summary_of(mu_grpo), optimize__learning_rate=place * 1e-6) for place in range(1, 8)]
+    runs = [ComparedRun(summary_of(mu_grpo), {"optimize.learning_rate": place * 1e-6}) for place in range(1, 8)]
     whole, narrow = compare(runs), compare(runs, 80)
     assert max(map(len, whole.splitlines())) > 80 >= max(map(len, narrow.splitlines()))
     lines = [line.split() for line in narrow.splitlines() if "optimize.learning_rate" in line]
@@ -132,9 +118,8 @@ def test_runs_that_differ_in_nothing_are_told_apart_by_their_end(mu_grpo):
 
 
 def benchmark(name: str, accuracy: float, k: int = 4, problems: int = 100, digest: str = "") -> BenchmarkRow:
-    return BenchmarkRow.model_construct(
-        name=name, digest=digest, problems=problems, samples_per_problem=k, accuracy=accuracy
-    )
+    of = {"name": name, "digest": digest, "problems": problems, "samples_per_problem": k}
+    return BenchmarkRow.model_construct(**of, accuracy=accuracy)
 
 
 def on(summary: RunSummary, *benchmarks: BenchmarkRow) -> ComparedRun:
@@ -147,12 +132,8 @@ def on(summary: RunSummary, *benchmarks: BenchmarkRow) -> ComparedRun:
 
 def test_runs_on_other_problems_have_rows_of_their_own(mu_grpo):
     summary = summary_of(mu_grpo)
-    runs = [
-        on(summary, benchmark("held_out", 0.25)),
-        on(summary, benchmark("mine", 0.0)),
-        on(summary, benchmark("held_out", 0.25), benchmark("mine", 0.0)),
-    ]
-    rows = cells(compare(runs))
+    held_out, mine = benchmark("held_out", 0.25), benchmark("mine", 0.0)
+    rows = cells(compare([on(summary, held_out), on(summary, mine), on(summary, held_out, mine)]))
     none = "–"  # noqa: RUF001
     assert rows["held_out, avg@4, base"] == ["25.0 %", none, none]
     assert rows["mine, avg@4, base"] == [none, "0.0 %", none]
@@ -189,46 +170,31 @@ def test_runs_of_one_seed_and_two_models_are_told_apart(mu_grpo, grpo):
         comparison_markdown({"Mu-GRPO": [one, other]})
 
 
-def reported(store: Store, summary: RunSummary, settings=None, evaluations=(), algorithm="mu_grpo") -> ArtifactRef:
-    with store.write("report", settings=settings or {}, parents={"evaluations": list(evaluations)}, seed=0) as draft:
-        draft.facts.update(algorithm=algorithm)
+def reported(store: Store, summary: RunSummary, settings: dict, evaluations: list[ArtifactRef]) -> ArtifactRef:
+    with store.write("report", settings=settings, parents={"evaluations": evaluations}, seed=0) as draft:
+        draft.facts.update(algorithm="mu_grpo")
         (draft.path / "summary.json").write_text(summary.model_dump_json())
         (draft.path / "settings.json").write_text(json.dumps(settings))
     return draft.ref
 
 
-def test_all_runs_of_a_store_are_found(mu_grpo, tmp_path):
-    """Runs of another model, of other settings, and of the same settings that gave something else."""
+def test_runs_differ_by_settings_or_evaluations_and_a_report_rendered_again_is_the_same_run(mu_grpo, tmp_path):
     store, summary = Store.open(tmp_path), summary_of(mu_grpo)
-    refs = [
-        reported(store, summary.model_copy(update={"base_policy": base, "wall_clock": wall_clock}))
-        for base, wall_clock in (("a", 1.0), ("b", 2.0), ("a", 3.0))
+    one, other = ([ArtifactRef(kind="evaluation", digest=letter * 64)] for letter in "ab")
+    low, high = ({"optimize": {"preset": "mu_grpo", "max_grad_norm": norm}} for norm in (1.0, 2.0))
+    made = [
+        reported(store, summary.model_copy(update={"wall_clock": float(place)}), *differing)
+        for place, differing in enumerate([(low, one), (high, one), (low, other), (low, one)])
     ]
-    refs += [reported(store, summary, {"optimize": {"learning_rate": rate}}) for rate in (1e-6, 1e-5)]
-    assert [run.report for run in all_runs(store)] == [str(ref) for ref in refs]
-
-
-def test_settings_that_gave_the_same_are_two_runs_and_a_report_rendered_again_is_one(mu_grpo, tmp_path):
-    store, summary = Store.open(tmp_path), summary_of(mu_grpo)
-    with store.write("rollouts", settings={}, parents={}, seed=0) as evaluation:
-        (evaluation.path / "some").write_text("thing")
-    norms = {norm: {"optimize": {"preset": "mu_grpo", "max_grad_norm": norm}} for norm in (1.0, 2.0)}
-    for again in ("", "a"):
-        for settings in norms.values():
-            told = summary.model_copy(update={"base_policy": again})
-            reported(store, told, settings, [evaluation.ref])
     runs = all_runs(store)
-    assert [run.settings["optimize.max_grad_norm"] for run in runs] == [1.0, 2.0]
-    assert {run.summary.base_policy for run in runs} == {"a"}
-    page = results_page(runs)
-    assert "| mu_grpo, mu 32, optimize.max_grad_norm 1 | mu_grpo, mu 32, optimize.max_grad_norm 2 |" in page
+    assert {run.report for run in runs} == {str(ref) for ref in made[1:]}
+    assert "mu_grpo, mu 32, optimize.max_grad_norm 2" in results_page(runs)
 
 
 def test_markdown_over_seeds(mu_grpo, grpo, tmp_path):
     second = make_run(tmp_path, 4, seed=1)
-    lines = comparison_markdown(
-        {"Mu-GRPO": [summary_of(mu_grpo), summary_of(second)], "GRPO": [summary_of(grpo)]}
-    ).splitlines()
+    arms = {"Mu-GRPO": [summary_of(mu_grpo), summary_of(second)], "GRPO": [summary_of(grpo)]}
+    lines = comparison_markdown(arms).splitlines()
     assert lines[:3] == ["| | Mu-GRPO | GRPO |", "|---|---:|---:|", "| seeds | 0, 1 | 0 |"]
     assert "| avg@4, base | 32.2 % (32.0 % to 32.4 %) | 32.0 % |" in lines
     assert "| switch | – | 24.0 s |" in lines  # noqa: RUF001
@@ -241,12 +207,11 @@ def test_the_summary_says_what_the_execution_made(run, monkeypatch):
     started = run.clock.now
     with run.process("first"):
         run.base()
-    waits = [(started + 1.0, started + 30.0)]
-    with run.process("second", waits=waits):
+    with run.process("second", waits=[(started + 1.0, started + 30.0)]):
         run.train()
     with run.process("first"):
         run.evaluate()
-        report = reported(run.store, summary_of(run), evaluations=run.evaluations)
+        report = reported(run.store, summary_of(run), {}, run.evaluations)
     everything = len(ancestry(run.store, [report]).manifests)
     monkeypatch.setenv(EXECUTION, "second")
     second = execution_since(run.store, report, started)
@@ -262,14 +227,13 @@ def test_the_summary_says_what_the_execution_made(run, monkeypatch):
 
 def test_the_summary_counts_the_artifacts_of_this_execution_alone(mu_grpo, mu_grpo_report):
     summary = summarise(mu_grpo.store, mu_grpo_report, [])
-    whole, part, alone = (
-        str(summary.model_copy(update={"execution": done})).splitlines()
-        for done in (
-            Execution(artifacts=35, made=35, seconds=240.0),
-            Execution(artifacts=35, made=2, seconds=34.0, waited=30.0),
-            Execution(artifacts=2, made=1, seconds=4.0),
-        )
-    )
+
+    def told(**execution) -> list[str]:
+        return str(summary.model_copy(update={"execution": Execution(**execution)})).splitlines()
+
+    whole = told(artifacts=35, made=35, seconds=240.0)
+    part = told(artifacts=35, made=2, seconds=34.0, waited=30.0)
+    alone = told(artifacts=2, made=1, seconds=4.0)
     assert whole[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s"
     assert part[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s with what other executions made"
     assert "now     35 artifacts made, 0 from the cache, in 4 min 00 s" in whole

@@ -9,13 +9,13 @@ import yaml
 from tasks.errors import SettingsError
 from tasks.settings import Settings
 from tasks.settings.cost import CostSettings
+from tools import ROOT
 
-PRICES = Path(__file__).parents[2] / "configs/prices.yaml"
+PRICES = ROOT / "configs/prices.yaml"
 
 
 def test_the_projects_prices_are_valid_and_say_that_nothing_was_measured() -> None:
     costs = CostSettings.read(PRICES)
-    assert list(costs.accelerators) == ["nvidia-h200", "nvidia-h100", "nvidia-a100", "nvidia-l40s"]
     assert {one.throughput.source for one in costs.accelerators.values()} == {"assumed"}
     assert all(0 < one.price.spot < one.price.on_demand for one in costs.accelerators.values())
 
@@ -26,10 +26,7 @@ def test_the_projects_prices_are_valid_and_say_that_nothing_was_measured() -> No
         ({"accelerators": {"nvidia-h200": {"price": {"spot": -1}}}}, "nvidia-h200.price.spot: got -1; .*equal to 0"),
         ({"accelerators": {"nvidia-h200": {"memory_gb": 0}}}, "memory_gb: got 0; should be greater than 0"),
         ({"accelerators": {"nvidia-h200": {"throughput": {"training_flops": 1.5}}}}, "got 1.5; should be less than"),
-        (
-            {"accelerators": {"nvidia-h200": {"throughput": {"source": "guessed"}}}},
-            "got 'guessed'; should be 'assumed'",
-        ),
+        ({"accelerators": {"nvidia-h200": {"throughput": {"source": "guessed"}}}}, "got 'guessed'; should be"),
         ({"assumptions": {"response_share": 0}}, "assumptions.response_share: got 0"),
         ({"assumptions": {"store_gb_per_second": "fast"}}, "store_gb_per_second: got 'fast'"),
         ({"assumptions": {"luck": 1}}, "assumptions.luck: unknown field"),
@@ -50,5 +47,3 @@ def test_a_file_that_holds_no_prices(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(SettingsError, match=r"prices: .*yaml|cpu_pod_hour: missing"):
         CostSettings.read(path)
-    with pytest.raises(SettingsError, match=r"none\.yaml: No such file"):
-        CostSettings.read(tmp_path / "none.yaml")

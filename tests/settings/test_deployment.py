@@ -32,6 +32,11 @@ def test_texts_that_are_no_quantities_are_refused(text: str) -> None:
         quantity(text)
 
 
+def planned(name: str, store: str = "s3://b", **plan: str) -> dict[str, object]:
+    """A deployment with one launch plan."""
+    return {"launch_plans": {name: {"config": "a.yaml", **plan}}, "store": store}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -47,20 +52,11 @@ def test_texts_that_are_no_quantities_are_refused(text: str) -> None:
         ({"tag": ""}, "tag: got ''"),
         ({"tag": "a+b"}, r"tag: got 'a\+b'"),
         ({"image": "mu-grpo"}, "image: unknown field"),
-        (
-            {"launch_plans": {"smoke": {"config": "a.yaml"}}, "store": "runs"},
-            "'runs' with launch_plans; allowed: s3://",
-        ),
-        (
-            {"launch_plans": {"smoke": {"config": "a.yaml"}}, "store": "s3://"},
-            "'s3://' with launch_plans; allowed: s3:",
-        ),
-        ({"launch_plans": {"weekly": {"config": "a.yaml"}}, "store": "s3://b"}, "schedule: ''; allowed: a cron exp"),
-        (
-            {"launch_plans": {"smoke": {"config": "a.yaml", "schedule": "@day"}}, "store": "s3://b"},
-            "'@day'; allowed: none",
-        ),
-        ({"launch_plans": {"best": {"config": "a.yaml"}}, "store": "s3://b"}, "launch_plans.best"),
+        (planned("smoke", store="runs"), "'runs' with launch_plans; allowed: s3://"),
+        (planned("smoke", store="s3://"), "'s3://' with launch_plans; allowed: s3:"),
+        (planned("weekly"), "schedule: ''; allowed: a cron exp"),
+        (planned("smoke", schedule="@day"), "'@day'; allowed: none"),
+        (planned("best"), "launch_plans.best"),
     ],
 )
 def test_a_mistake_names_field_value_and_fix(values: dict[str, object], message: str) -> None:

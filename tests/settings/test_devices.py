@@ -10,6 +10,7 @@ from tasks.settings import BackendSettings, EngineSettings, RunSettings
 from tools import ROOT
 
 ZERO = sorted((ROOT / "configs/deepspeed").glob("*.json"))
+STAGE_1 = {"zero_optimization": {"stage": 1}}
 TWO = str(ROOT / "configs/deepspeed/zero2.json")
 
 
@@ -28,14 +29,8 @@ def test_every_file_of_deepspeed_is_taken(path: Path) -> None:
         ({"deepspeed": TWO}, "unknown field with kind torch; allowed: with kind deepspeed"),
         ({"kind": "deepspeed"}, "deepspeed.zero_optimization.stage: 0; allowed: 1, 2 or 3"),
         ({"kind": "deepspeed", "deepspeed": "nowhere.json"}, "cannot be read: .*nowhere.json"),
-        (
-            {"kind": "deepspeed", "deepspeed": {"zero_optimization": {"stage": 1}}, "dtype": "bfloat16"},
-            "dtype bfloat16; allowed: 2",
-        ),
-        (
-            {"kind": "deepspeed", "deepspeed": {"zero_optimization": {"stage": 2}, "optimizer": {}}},
-            "deepspeed.optimizer: is decided by",
-        ),
+        ({"kind": "deepspeed", "deepspeed": STAGE_1, "dtype": "bfloat16"}, "dtype bfloat16; allowed: 2"),
+        ({"kind": "deepspeed", "deepspeed": {**STAGE_1, "optimizer": {}}}, "deepspeed.optimizer: is decided by"),
         ({"dtype": "float16"}, "backend.dtype: got 'float16'"),
     ],
 )

@@ -10,14 +10,16 @@ from tasks.errors import SettingsError
 from tasks.settings import PRESETS, ObjectiveSettings, OptimizeSettings, RunSettings
 from tasks.settings.base import result_values
 from tasks.settings.run import chosen_settings
+from tools import ROOT
 
 NO_RUN = ("prices.yaml", "reproduce-tiny.yaml")
-CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.yaml") if path.name not in NO_RUN)
+CONFIG = ROOT / "configs/tiny-cpu.yaml"
+CONFIGS = sorted(path for path in CONFIG.parent.glob("*.yaml") if path.name not in NO_RUN)
 
 
 @pytest.fixture
 def run() -> RunSettings:
-    return RunSettings.read(CONFIGS[0].with_name("tiny-cpu.yaml"))
+    return RunSettings.read(CONFIG)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
@@ -72,7 +74,6 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("verify.kind=poetry", "verify.kind: got 'poetry'; should be 'math', 'code' or 'function'"),
         ("verify.kind=function", "verify.function: missing"),
         ("verify.kind=function verify.function=score", "got 'score'; allowed: a module and a function"),
-        ("verify.kind=function verify.function=no_such:score", "there is no module no_such, neither in the current"),
         ("verify.kind=code verify.code.seconds=0", "verify.code.seconds: got 0; should be greater than 0"),
         ("verify.kind=code verify.code.processes=3", "verify.code.processes: unknown field"),
         ("optimize.responses_per_update=12", "would split a group of rollout.responses_per_prompt 8; allowed"),
@@ -84,10 +85,7 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("optimize.objective.clip=0.2", "optimize.objective.clip: unknown field (value 0.2)"),
         ("optimize.objective.gate.kind=soft", "optimize.objective.gate.kind: got 'soft'"),
         ("optimize.preset=rec_ring_nois optimize.objective.gate.outer_low=0.9", "allowed: outer_low < low"),
-        (
-            "optimize.preset=rec_ring_nois optimize.objective.gate.bounds=balance",
-            "with kind ring; allowed: with kind one_side",
-        ),
+        ("optimize.preset=rec_ring_nois optimize.objective.gate.bounds=balance", "with kind ring; allowed: with kind"),
         ("optimize.preset=m2po optimize.objective.gate.low=0.5", "allowed: with bounds static or balance"),
         ("optimize.preset=cispo optimize.objective.gate.high=1.4", "gate.high: got 1.4; unknown field with kind none"),
         ("optimize.objective.weight.high=3.0", "unknown field with kind ratio; allowed: with kind clipped or preserve"),
@@ -100,7 +98,6 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("optimize.objective.advantage.temperature=2", "temperature 2.0 with baseline mean; allowed: with baseline"),
         ("optimize.objective.ratio.behavior_cap=2", "unknown field with reference behavior; allowed: with reference"),
         ("rollout.engine.eager=true", "rollout.engine.eager: got True; unknown field with kind transformers"),
-        ("optimize.backend.deepspeed='{}'", "optimize.backend.deepspeed: unknown field with kind torch"),
         ("operation.tracker.project=mine", "operation.tracker.project: got 'mine'; unknown field with kind none"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=0.5", "allowed: maxima that are not below"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=1.3", "with high 1.2; allowed: low_max < high"),
@@ -126,7 +123,6 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("prompts.arithmetic.levels=[9]", "prompts.arithmetic.levels.0: got 9"),
         ("rollout.max_new_tokens=128", "leaves no room for a prompt"),
         ("policy.tiny.heads=3", "heads divides hidden_size"),
-        ("verify.workers=0", "verify.workers: got 0"),
     ],
 )
 def test_a_mistake_is_one_readable_message(run: RunSettings, change: str, message: str) -> None:
@@ -137,14 +133,8 @@ def test_a_mistake_is_one_readable_message(run: RunSettings, change: str, messag
 
 
 def test_every_mistake_is_named_at_once(run: RunSettings) -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError, match=r"max_new_tokens: .*\n.*verify\.workers: got 0.*\n.*seed: got -1"):
         run.override("rollout.max_new_tokens=x verify.workers=0 seed=-1")
-    assert caught.value.message.count("\n") == 2
-
-
-def test_missing_fields_are_named() -> None:
-    with pytest.raises(SettingsError, match=r"optimize.responses_per_update: missing"):
-        OptimizeSettings.parse({"preset": "grpo"})
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "just words"])
@@ -161,31 +151,17 @@ def test_yaml_exponents_without_a_dot_are_numbers() -> None:
     assert OptimizeSettings.parse(values).learning_rate == 1e-4
 
 
-def test_a_preset_fills_the_objective_and_fields_override_it() -> None:
-    values = {"preset": "mu_grpo", "responses_per_update": 8, "objective": {"veto": {"kappa": 3}}}
-    objective = OptimizeSettings.parse(values).objective
-    assert (objective.gate.low, objective.gate.high, objective.veto.scope, objective.veto.kappa) == (
-        0,
-        5,
-        "suffix",
-        3,
-    )
-
-
 @pytest.mark.parametrize(("old", "new"), [(old, new) for old in PRESETS for new in PRESETS])
 def test_another_preset_brings_its_own_row_and_keeps_what_was_overridden(old: str, new: str) -> None:
-    run = RunSettings.read(
-        CONFIGS[0].with_name("tiny-cpu.yaml"), f"optimize.preset={old} optimize.objective.gate.dual_clip=12"
-    )
+    run = RunSettings.read(CONFIG, f"optimize.preset={old} optimize.objective.gate.dual_clip=12")
     objective = run.override(f"optimize.preset={new}").optimize.objective
-    assert objective == ObjectiveSettings.parse(
-        ObjectiveSettings.merge(PRESETS[new].row, {"gate": {"dual_clip": 12.0}})
-    )
+    row = ObjectiveSettings.merge(PRESETS[new].row, {"gate": {"dual_clip": 12.0}})
+    assert objective == ObjectiveSettings.parse(row)
 
 
 def test_a_regulariser_keeps_a_coefficient_of_zero(run: RunSettings) -> None:
-    chosen_settings = run.override("optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.0}'")
-    again = chosen_settings.override("seed=5").optimize.objective.regulariser
+    given = run.override("optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.0}'")
+    again = given.override("seed=5").optimize.objective.regulariser
     assert (again.kind, again.coefficient) == ("reference_kl", 0.0)
 
 
@@ -196,19 +172,14 @@ def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> No
     assert other.prompts.prompts_per_stage == run.prompts.prompts_per_stage
 
 
-@pytest.mark.parametrize("text", ["seed", "=3", "seed 3"])
-def test_overrides_that_are_no_assignments_are_refused(run: RunSettings, text: str) -> None:
-    with pytest.raises(SettingsError, match="is not of the form field=value"):
-        run.override(text)
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        *((text, "is not of the form field=value") for text in ("seed", "=3", "seed 3")),
         ("evaluate.benchmarks=[{name: a}]", r"overrides: evaluate\.benchmarks: '\[\{name:' is not YAML\. Quote"),
         ("policy.path='a b", "has a quotation mark that is not closed"),
     ],
 )
-def test_overrides_that_a_shell_or_yaml_cannot_read(run: RunSettings, text: str, told: str) -> None:
+def test_overrides_that_cannot_be_read(run: RunSettings, text: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         run.override(text)

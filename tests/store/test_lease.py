@@ -144,7 +144,8 @@ def test_a_step_that_fails_releases_its_lease(bucket: str, monkeypatch: pytest.M
         assert time.monotonic() - began < leases.TAKEN_OVER_AFTER / 2
 
 
-def test_damaged_parts_can_be_cleared_while_the_work_is_held(bucket: str) -> None:
+@pytest.mark.parametrize("on_s3", [False, True])
+def test_damaged_parts_can_be_cleared_while_the_work_is_held(on_s3: bool, bucket: str, tmp_path: Path) -> None:
     @save_on_sigterm
     def make_anew(store: Store) -> ArtifactRef:
         store.progress.put("part", 0, lambda folder: None)
@@ -155,4 +156,5 @@ def test_damaged_parts_can_be_cleared_while_the_work_is_held(bucket: str) -> Non
             pass
         return draft.ref
 
-    assert Store.open(bucket).holds(run_once(Store.open(bucket).ref, "train", "1", make_anew))
+    store = Store.open(bucket if on_s3 else tmp_path / "store")
+    assert store.holds(run_once(store.ref, "train", "1", make_anew))

@@ -96,6 +96,10 @@ store.progress.put("train", 2, fill)
 def test_time_of_earlier_attempts_counts(store: Store) -> None:
     """Three attempts of 0.15 s each, of which the first two end after they have saved a part."""
 
+    def make() -> pa.Table:
+        time.sleep(0.1)
+        return pa.table({"a": [1]})
+
     def attempt(parts: int) -> Draft:
         working = Store(store.ref, work=WORK)
         with working.write("rollouts", settings={}, parents={}, seed=0) as draft:
@@ -103,15 +107,9 @@ def test_time_of_earlier_attempts_counts(store: Store) -> None:
                 time.sleep(0.05)
             with draft.phase("generate"):
                 for number in range(parts):
-
-                    def make(number: int = number) -> pa.Table:
-                        time.sleep(0.1)
-                        return pa.table({"number": [number]})
-
                     working.progress.table("rollouts", number, make)
                 if parts < 3:
                     raise Interrupted("stopped")
-            (draft.path / "x").write_text("x")
         return draft
 
     for parts in (1, 2):

@@ -19,9 +19,7 @@ def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store:
     assert (store.path(ref) / "sub/data.txt").read_text() == "child"
     manifest = store.manifest(ref)
     assert manifest.parents == {"source": [parent]}
-    assert manifest.settings == {"a": 1}
-    assert manifest.seed == 3
-    assert manifest.facts == {"rows": 1}
+    assert (manifest.settings, manifest.seed, manifest.facts) == ({"a": 1}, 3, {"rows": 1})
     assert manifest.timings.phases["load"] <= manifest.timings.seconds
     assert "pyarrow" in manifest.packages
     shutil.move(store.root, tmp_path / "moved")
@@ -103,8 +101,6 @@ def test_missing_and_unreadable_files_are_named(store: Store, name: str, text: s
 
 
 def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="no store here"):
-        Store.open(tmp_path, create=False)
     opened = run_at_once([lambda: Store.open(tmp_path / "s")] * 8)
     assert len({store.ref.id for store in opened}) == 1
 

@@ -9,6 +9,7 @@ after a tracker that is off, then at the end.
 import os
 import signal
 import sys
+from typing import Any
 
 from tasks import tracking
 from tasks.evaluate.metrics import average_evaluations
@@ -18,8 +19,20 @@ from tasks.settings import OperationSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.work import run_once
 from tasks.train.stage import optimize_stage
+from tasks.train.trainer import Trainer
 from tests.prepared import EVALUATE, OPTIMIZE, VERIFY
-from tests.tracking.test_tracking import dying_in_update
+
+
+def die_in_update(number: int) -> None:
+    """Kill this process in the middle of an update."""
+    whole = Trainer._update
+
+    def update_or_die(trainer: Trainer, *inputs: Any) -> dict[str, Any]:
+        if trainer.updates + 1 == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(trainer, *inputs)
+
+    Trainer._update = update_or_die
 
 
 def loaded() -> None:
@@ -36,8 +49,8 @@ def main() -> None:
     tracking.FLUSH_SECONDS = 0.0
     operation = OperationSettings.parse({"updates_per_checkpoint": 2, "tracker": {"kind": kind, "run": "a-run"}})
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
-    with dying_in_update(int(kill), lambda: os.kill(os.getpid(), signal.SIGKILL)):
-        made = run_once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=operation)
+    die_in_update(int(kill))
+    made = run_once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=operation)
     averages = []
     for one in (policy, made):
         found = evaluate_policy(store, EVALUATE, VERIFY, one, held_out, 0, operation)

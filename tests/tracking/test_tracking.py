@@ -1,10 +1,10 @@
-"""Every number of a run is shown once, however often the work was interrupted."""
+"""What trackers show and are told, and how a test reads it back."""
 
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,66 +13,25 @@ import pytest
 
 from tasks import tracking
 from tasks.errors import SettingsError
-from tasks.settings import OperationSettings, RunSettings
-from tasks.settings.steps import WandbTracker
+from tasks.settings import RunSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
-from tasks.store.work import run_once
-from tasks.train.stage import optimize_stage
-from tasks.train.trainer import Trainer
-from tests.faults.steps import Killed
-from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_verdicts, run_python
+from tests.prepared import run_python
 from tools import ROOT
 
 Shown = Counter[tuple[str, int, float]]
 KEY = "b8c1" * 10
-LONGER = PROMPTS.model_copy(update={"prompts_per_stage": 32})
-
-
-def operation(kind: str, **tracker: str) -> OperationSettings:
-    values = {"updates_per_checkpoint": 2, "tracker": {"kind": kind, "run": "a-run", **tracker}}
-    return OperationSettings.parse(values)
-
-
-@contextmanager
-def dying_in_update(update: int, die: Callable[[], None]) -> Iterator[None]:
-    """Let the process die in the middle of an update."""
-    whole = Trainer._update
-
-    def update_or_die(trainer: Trainer, *inputs: Any) -> dict[str, Any]:
-        if trainer.updates + 1 == update:
-            die()
-        return whole(trainer, *inputs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_update", update_or_die)
-        yield
-
-
-def raise_killed() -> None:
-    raise Killed
 
 
 def copy_policy(base: Store, policy: ArtifactRef, store: Store) -> ArtifactRef:
     """The same policy in another store."""
     manifest = base.manifest(policy)
+    without_manifest = shutil.ignore_patterns("manifest.json")
     with store.write("policy", settings=manifest.settings, parents={}, seed=manifest.seed) as draft:
-        for name in manifest.files:
-            (draft.path / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(base.path(policy) / name, draft.path / name)
+        shutil.copytree(base.path(policy), draft.path, ignore=without_manifest, dirs_exist_ok=True)
         draft.facts.update(manifest.facts)
     assert draft.ref == policy
     return draft.ref
-
-
-def train(learner: Learner, store: Store, settings: OperationSettings, kills: list[int]) -> ArtifactRef:
-    policy = copy_policy(*learner, store)
-    rollouts, verdicts = prepare_verdicts(store, policy, LONGER, IN_PARTS)
-    inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
-    for kill in kills:
-        with dying_in_update(kill, raise_killed), pytest.raises(Killed):
-            run_once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=settings)
-    return run_once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=settings)
 
 
 def expected(store: Store, policy: ArtifactRef) -> Shown:
@@ -149,27 +108,16 @@ def rounded(shown: Shown) -> Shown:
     return Counter({(tag, step, float(np.float32(value))): times for (tag, step, value), times in shown.items()})
 
 
-def test_every_row_is_shown_once_after_three_kills_and_the_policy_is_that_without_a_tracker(
-    learner: Learner, store: Store, tmp_path: Path
-) -> None:
-    policy = train(learner, store, operation("tensorboard"), [2, 4, 7])
-    assert in_tensorboard(store.root / "tracking/tensorboard/a-run") == rounded(expected(store, policy))
-    other = Store.open(tmp_path / "other")
-    assert train(learner, other, OperationSettings(), []) == policy
-    assert not (other.root / "tracking").exists()
-
-
-def test_event_files_of_a_store_on_s3_hold_the_rows_of_every_attempt(bucket: str, tmp_path: Path) -> None:
+def test_event_files_of_a_store_on_s3_hold_the_rows_of_every_attempt_once(bucket: str, tmp_path: Path) -> None:
     store = Store(Store.open(bucket).ref, work="key")
-    for update in (1, 2):
-        with tracking.open_tracker(operation("tensorboard").tracker, store, "part", {}) as show:
-            show("optimize", {"update": update, "loss": 0.5})
-    assert store.remote is not None
+    for updates in ((1,), (1, 2)):
+        with tracking.open_tracker(TrackerSettings(kind="tensorboard", run="a-run"), store, "part", {}) as show:
+            for update in updates:
+                show("optimize", {"update": update, "loss": 0.5})
     for name in store.remote.listing("tracking/tensorboard/a-run"):
         (tmp_path / Path(name).name).write_bytes(store.remote.read(name) or b"")
-    rows = [{"optimize/update": update, "optimize/loss": 0.5} for update in (1, 2)]
-    shown = Counter((name, row["optimize/update"], value) for row in rows for name, value in row.items())
-    assert in_tensorboard(tmp_path) == shown
+    rows = [(("optimize/update", update, update), ("optimize/loss", update, 0.5)) for update in (1, 2)]
+    assert in_tensorboard(tmp_path) == Counter(chain(*rows))
 
 
 def test_a_server_that_is_not_there_stops_nothing(tmp_path: Path) -> None:
@@ -194,16 +142,14 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         SettingsError, match=r"operation\.tracker\.kind: wandb is not installed\. To fix it: run `pip install wandb`"
     ):
-        tracking.check_installed(operation("wandb").tracker)
+        tracking.check_installed(TrackerSettings(kind="wandb"))
 
 
 def test_the_id_of_a_run_follows_from_its_settings() -> None:
     file = ROOT / "configs/tiny-cpu.yaml"
 
     def name(overrides: str) -> str:
-        run = RunSettings.read(file, f"operation.tracker.kind=wandb {overrides}").named_operation
-        assert isinstance(run.tracker, WandbTracker)
-        return run.tracker.run
+        return RunSettings.read(file, f"operation.tracker.kind=wandb {overrides}").named_operation.tracker.run
 
     assert name("").startswith("mu_grpo-mu16-seed0-")
     assert name("store=elsewhere operation.checkpoints_kept=3 verify.workers=3") == name("")
