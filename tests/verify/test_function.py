@@ -9,21 +9,15 @@ import pytest
 from tasks.data.benchmarks import unreadable_golds
 from tasks.errors import SettingsError
 from tasks.settings import FunctionVerifySettings, SourceSettings, VerifySettings
-from tasks.store import Store
-from tasks.store.tables import read_table
 from tasks.verify import Outcome
 from tasks.verify.pool import Verifier
-from tasks.verify.step import verify_rollouts
 from tasks.verify.verdicts import Judgement
 from tasks.verify.worker import judgement_of
-from tests.verify.test_step import shard
 
 REWARDS = """
 import os
 import sys
 import time
-
-from tasks.verify import Outcome
 
 held = []
 
@@ -45,10 +39,6 @@ def score(prompt, response, answer):
         return True
     if response == "none":
         return None
-    if response == "outcome":
-        return Outcome.GOLD_UNPARSABLE
-    if response == "text":
-        return "1"
     return len(response) - 2.5 + (prompt == "P") + (answer == "A")
 """
 
@@ -75,10 +65,8 @@ def test_ends_of_a_call_of_a_reward_function(capsys: pytest.CaptureFixture[str])
         "eats": (Outcome.CRASHED, None),
         "exits": (Outcome.CRASHED, None),
         "dies": (Outcome.CRASHED, None),
-        "text": (Outcome.CRASHED, None),
         "prints": (Outcome.CORRECT, 1.0),
         "none": (Outcome.NO_ANSWER, 0.0),
-        "outcome": (Outcome.GOLD_UNPARSABLE, None),
         "": (Outcome.WRONG, -0.5),
         "more": (Outcome.CORRECT, 3.5),
     }
@@ -115,16 +103,6 @@ def test_values_of_a_reward_function(value: object, judgement: tuple[Outcome, fl
     assert found[:2] == judgement
     assert (found.error is not None) == (found.outcome is Outcome.CRASHED)
     assert judgement_of(lambda *_: 0.5, "", "", "", 0.5) == Judgement(Outcome.CORRECT, 0.5)
-
-
-def test_rewards_of_a_stage_are_numbers(store: Store) -> None:
-    rows = [(name, 0, "A", text, 3, "stop") for name, text in (("a", "four"), ("b", ""), ("c", "none"))]
-    ref = verify_rollouts(store, function_settings(), [shard(store, rows)], 0, 0)
-    verdicts = read_table(store.path(ref) / "verdicts.parquet").to_pylist()
-    assert [one["reward"] for one in verdicts] == [2.5, -1.5, 0.0]
-    facts = store.manifest(ref).facts
-    assert facts["reward"] == pytest.approx(1 / 3)
-    assert facts["outcomes"] == {"correct": 1, "wrong": 1, "no_answer": 1}
 
 
 @pytest.mark.parametrize(
