@@ -1,6 +1,5 @@
 """The Flyte, the Kubernetes and the store that the environment names, as tests ask and disturb them."""
 
-import json
 import os
 import shlex
 import subprocess
@@ -104,9 +103,8 @@ class Cluster:
 
     def changed_deployment(self, name: str, **changes: Any) -> Path:
         """A file with the deployment and changes of it."""
-        values = {**self.deployment.model_dump(mode="json"), **changes}
         path = self.folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(values))
+        path.write_text(yaml.safe_dump({**self.deployment.model_dump(mode="json"), **changes}))
         return path
 
     def register(self, version: str, deployment: Path) -> subprocess.CompletedProcess[str]:
@@ -145,9 +143,8 @@ class Cluster:
         """Every node of an execution with what Flyte keeps of it, also those inside of others."""
         execution = WorkflowExecutionIdentifier(PROJECT, DOMAIN, name)
         for one in iterate_node_executions(self.remote.client, execution, unique_parent_id=parent):
-            if one.metadata.spec_node_id in ("start-node", "end-node"):
-                continue
-            yield one
+            if one.metadata.spec_node_id not in ("start-node", "end-node"):
+                yield one
             if one.metadata.is_parent_node:
                 yield from self.node_closures(name, one.id.node_id)
 
@@ -187,14 +184,8 @@ class Cluster:
         def look() -> Any:
             seen = execution.look()
             assert not seen.done, f"{execution.name} {seen.phase} before {task} ran: {seen.error}"
-            return next(
-                (
-                    pod
-                    for pod in self.pods(execution)
-                    if task_of(pod).startswith(task) and pod.status.phase == "Running"
-                ),
-                None,
-            )
+            pods = [pod for pod in self.pods(execution) if pod.status.phase == "Running"]
+            return next((pod for pod in pods if task_of(pod).startswith(task)), None)
 
         return until(f"running pod of {task}", look)
 
@@ -204,17 +195,9 @@ class Cluster:
 
     def kill(self, pod: Any) -> None:
         """SIGKILL to all that runs in it but its init, which ends as they do."""
-        command = ["sh", "-c", "kill -9 -1"]
-        stream(
-            self.pods_api.connect_get_namespaced_pod_exec,
-            pod.metadata.name,
-            NAMESPACE,
-            command=command,
-            stdin=False,
-            stdout=True,
-            stderr=True,
-            tty=False,
-        )
+        command, streams = ["sh", "-c", "kill -9 -1"], {"stdin": False, "stdout": True, "stderr": True, "tty": False}
+        connect = self.pods_api.connect_get_namespaced_pod_exec
+        stream(connect, pod.metadata.name, NAMESPACE, command=command, **streams)
 
     # The store
 
@@ -274,8 +257,3 @@ def task_of(pod: Any) -> str:
     """The function of a pod's task, of which Flyte makes a label: ``tasks-flyte-ends-open-run``."""
     label: str = pod.metadata.labels["task-name"]
     return label.split("-", 3)[3]
-
-
-def size(resource: Mapping[str, Any]) -> int:
-    """Bytes of a record in the cluster."""
-    return len(json.dumps(resource))

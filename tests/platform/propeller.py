@@ -123,12 +123,8 @@ class Propeller:
     ) -> Literals:
         """Runs a task unless it is cached, in as many attempts as it takes; its outputs.
 
-        Args:
-            name: of the task.
-            inputs: of the task.
-            place: a folder of its own.
-            environment: of its pods, besides what was registered.
-            elements: what this one of many takes of those inputs that are lists.
+        ``environment`` is set in its pods besides what was registered. ``elements`` are what one of many tasks takes of
+        those inputs that are lists.
         """
         template = self.found.tasks[name].template
         metadata = template.metadata
