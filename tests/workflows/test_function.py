@@ -36,7 +36,7 @@ def runner(tmp_path: Path) -> Runner:
 
 def rewards(store: Store) -> dict[str, list[float]]:
     """Rewards of every verdicts artifact."""
-    refs = store.refs("verdicts")
+    refs = [one.ref for one in store.manifests("verdicts")]
     return {ref.digest: read_table(store.path(ref) / "verdicts.parquet")["reward"].to_pylist() for ref in refs}
 
 

@@ -139,8 +139,7 @@ def test_a_task_of_other_code_than_its_images_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "recoverable"),
-    [("RuntimeError", True), ("ArtifactError", True), ("DamagedError", False)],
+    ("kind", "recoverable"), [("RuntimeError", True), ("ArtifactError", True), ("DamagedError", False)]
 )
 def test_errors_that_a_retry_can_fix_are_recoverable(kind: str, recoverable: bool, tmp_path: Path) -> None:
     output = pod_of(fail, {"kind": kind}, tmp_path)(0).end().stdout
