@@ -13,7 +13,7 @@ from tasks.data.files import read_rows
 from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
 from tasks.settings import BENCHMARKS, EvaluateSettings, PromptsSettings, SourceSettings, VerifySettings
-from tasks.settings.evaluate import Measure, measures
+from tasks.settings.evaluate import measures
 from tasks.store import Store
 from tasks.store.tables import read_table
 from tests.data.hub import Hub, hub, lines, parquet, prepared
@@ -27,10 +27,9 @@ SET: dict[str, Any] = {"name": "mine", "source": {"hub": "some/set", "files": ["
 ROWS = [{"q": f"What is {number}+1?", "answer": f"${number + 1}$"} for number in range(4)]
 
 
-def measure(**benchmark: Any) -> Measure:
-    asked = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [benchmark]})
-    (one,) = measures(asked, PROMPTS, VerifySettings(workers=1), None)
-    return one
+def source_of(name: str) -> SourceSettings:
+    """The source of a known benchmark."""
+    return SourceSettings.parse(BENCHMARKS[name].row["source"])
 
 
 def prepare(store: Store, mirror: str | None = None, **benchmark: Any) -> list[dict]:
@@ -61,8 +60,7 @@ def test_the_five_of_the_paper_and_how_often_they_are_sampled() -> None:
 
 def test_every_known_benchmark_names_its_files_and_is_pinned() -> None:
     for name in BENCHMARKS.keys() - {"held_out"}:
-        source = measure(name=name).benchmark.source
-        assert source is not None
+        source = source_of(name)
         assert source.hub
         assert all(file.endswith((".jsonl", ".parquet")) for file in source.files)
         assert source.pinned or "looked up" in BENCHMARKS[name].chosen
@@ -148,8 +146,7 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     ],
 )
 def test_gold_answers_as_each_data_set_writes_them(tmp_path: Path, name: str, rows: list[dict], answers: list[str]):
-    source = measure(name=name).benchmark.source
-    assert source is not None
+    source = source_of(name)
     put(tmp_path / str(source.hub) / source.files[0], parquet(rows))
     with source_files(source, "here", str(tmp_path)) as files:
         read, unusable = read_rows(files, source)

@@ -79,7 +79,7 @@ class Cluster:
         self.objects_api = kubernetes.client.CustomObjectsApi()
         self.flyte = Flyte(None, PROJECT, DOMAIN)
         self.remote = FlyteRemote(Config.auto(), PROJECT, DOMAIN)
-        self.bucket, _, self.prefix = self.deployment.store.removeprefix("s3://").partition("/")
+        self.bucket = self.deployment.store.removeprefix("s3://").partition("/")[0]
         own = {name.removeprefix("FLYTE_"): value for name, value in os.environ.items() if name.startswith("FLYTE_AWS")}
         self.s3 = boto3.client(
             "s3",
@@ -91,14 +91,10 @@ class Cluster:
 
     # What is registered and started
 
-    def environment(self, deployment: Path | None = None) -> dict[str, str]:
-        """Of commands; ``deployment`` in place of that which the environment names."""
-        chosen = {"MU_GRPO_DEPLOYMENT": str(deployment)} if deployment else {}
-        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", **chosen}
-
     def run(self, *words: str, deployment: Path | None = None, **given: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command of this environment at the project's root."""
-        environment = {**self.environment(deployment), **given}
+        """Runs a command of this environment at the project's root, by default for the deployment that it names."""
+        chosen = {"MU_GRPO_DEPLOYMENT": str(deployment)} if deployment else {}
+        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", **chosen, **given}
         return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     def changed_deployment(self, name: str, **changes: Any) -> Path:
@@ -112,9 +108,9 @@ class Cluster:
         place = ("--project", PROJECT, "--domain", DOMAIN, "--version", version)
         return self.run("pyflyte", "register", "--copy", "none", *place, "workflows", deployment=deployment)
 
-    def start(self, plan: str, version: str = "", name: str = "", **given: str) -> Execution:
+    def start(self, plan: str, version: str = "", **given: str) -> Execution:
         """Starts a plan, in a store of the execution's own unless one is given."""
-        name = name or f"t{uuid.uuid4().hex[:12]}"
+        name = f"t{uuid.uuid4().hex[:12]}"
         found = self.flyte.plan(plan, version or self.version)
         return self.flyte.start(found, {"store": self.store_of(name), **given}, name)
 
