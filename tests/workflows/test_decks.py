@@ -16,9 +16,6 @@ from tests.workflows.runs import Finished, assert_succeeded
 from tests.workflows.test_retry import pod_of
 from tools.forked import Runner
 
-LARGEST = 150_000
-"""Bytes of a deck that is no report."""
-
 
 def decks_of(runner: Runner, folder: str = "tmp") -> list[str]:
     """Every deck that was written, Flyte's frame around it included."""
@@ -56,7 +53,7 @@ def test_every_task_shows_what_it_made(finished: Finished) -> None:
         for refs in manifest.parents.values():
             assert str(refs[0]) in text
         if manifest.kind != "report":
-            assert len(deck.encode()) < LARGEST
+            assert len(deck.encode()) < 150_000
         assert "Source Code" not in deck
 
 
