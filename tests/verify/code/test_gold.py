@@ -153,7 +153,7 @@ def test_numbers_of_system_calls_are_those_of_the_kernel(machine, header):
         ("0.5", "0_5", False),
     ],
 )
-def test_same_text(expected, given_text, same):
+def test_texts_are_compared_by_lines_and_numbers_by_value(expected, given_text, same):
     assert same_text(expected, given_text, 1e-6) is same
     assert not same_text("0.5", "0.50000000001", 0)
 
@@ -184,7 +184,7 @@ def test_a_long_line_that_is_nearly_a_number_is_compared_at_once():
         ({"a": 1}, [["a", 1]], False),
     ],
 )
-def test_same_value(expected, given_value, same):
+def test_values_are_compared_by_type_and_within_the_tolerance(expected, given_value, same):
     assert same_value(expected, given_value, 1e-6) is same
 
 
