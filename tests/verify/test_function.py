@@ -58,7 +58,7 @@ def function_settings(**given: object) -> FunctionVerifySettings:
     return settings
 
 
-def test_every_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     expected = {
         "raises": (Outcome.CRASHED, None),
         "loops": (Outcome.TIMEOUT, None),
@@ -98,9 +98,7 @@ def test_every_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFi
     ],
     ids=repr,
 )
-def test_every_value_of_a_reward_function_has_its_outcome(
-    value: object, judgement: tuple[Outcome, float | None]
-) -> None:
+def test_the_value_of_a_reward_function_has_its_outcome(value: object, judgement: tuple[Outcome, float | None]) -> None:
     found = judgement_of(lambda *_: value, "", "", "", 1.0)
     assert found[:2] == judgement
     assert (found.error is not None) == (found.outcome is Outcome.CRASHED)
