@@ -13,7 +13,7 @@ PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by peopl
 
 
 def laboratory(runner: Runner) -> str:
-    """What the command prints whose page is laboratory.md."""
+    """Run part a of the laboratory, which writes its page, and return what the command printed."""
     prompts = "prompts.prompts_per_stage=64 prompts.prompts_per_shard=64 evaluate.problems=8"
     responses = "rollout.responses_per_prompt=4 optimize.responses_per_update=4"
     warm = "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20"

@@ -189,6 +189,7 @@ def test_a_moved_store_executes_nothing(finished: Finished, tmp_path: Path) -> N
     assert report is not None
     assert Path(report[1]).is_relative_to(tmp_path / "moved/report")
     assert Path(report[1]).is_file()
+    assert f"mu-grpo inspect report/{Path(report[1]).parent.name} --store" in told
 
 
 def test_a_corrupted_artifact_is_named(finished: Finished, tmp_path: Path) -> None:
