@@ -19,6 +19,8 @@ import os
 import sys
 import time
 
+from tasks.verify import Outcome
+
 held = []
 
 
@@ -39,6 +41,8 @@ def score(prompt, response, answer):
         return True
     if response == "none":
         return None
+    if response == "outcome":
+        return Outcome.GOLD_UNPARSABLE
     return len(response) - 2.5 + (prompt == "P") + (answer == "A")
 """
 
@@ -67,6 +71,7 @@ def test_the_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixt
         "dies": (Outcome.CRASHED, None),
         "prints": (Outcome.CORRECT, 1.0),
         "none": (Outcome.NO_ANSWER, 0.0),
+        "outcome": (Outcome.GOLD_UNPARSABLE, None),
         "": (Outcome.WRONG, -0.5),
         "more": (Outcome.CORRECT, 3.5),
     }
