@@ -91,13 +91,8 @@ def hub() -> Iterator[Hub]:
 def prepared(address: str, store: Path, *settings: dict[str, Any], offline: bool = False) -> list[dict[str, Any]]:
     """What came of preparing benchmarks: facts of their manifests, or the message of an error."""
     environment = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": str(int(offline)), "HF_HOME": str(store.parent / "hf")}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.data.hub", str(store), *map(json.dumps, settings)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "tests.data.hub", str(store), *map(json.dumps, settings)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

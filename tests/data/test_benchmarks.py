@@ -13,7 +13,7 @@ from tasks.data.files import read_rows
 from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
 from tasks.settings import BENCHMARKS, EvaluateSettings, PromptsSettings, SourceSettings, VerifySettings
-from tasks.settings.evaluate import Measure, measures
+from tasks.settings.evaluate import measures
 from tasks.store import Store
 from tasks.store.tables import read_table
 from tests.data.hub import Hub, hub, lines, parquet, prepared
@@ -27,10 +27,12 @@ SET: dict[str, Any] = {"name": "mine", "source": {"hub": "some/set", "files": ["
 ROWS = [{"q": f"What is {number}+1?", "answer": f"${number + 1}$"} for number in range(4)]
 
 
-def measure(**benchmark: Any) -> Measure:
-    asked = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [benchmark]})
+def source_of(name: str) -> SourceSettings:
+    """The source of a known benchmark."""
+    asked = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [name]})
     (one,) = measures(asked, PROMPTS, VerifySettings(workers=1), None)
-    return one
+    assert one.benchmark.source is not None
+    return one.benchmark.source
 
 
 def prepare(store: Store, mirror: str | None = None, **benchmark: Any) -> list[dict]:
@@ -61,8 +63,7 @@ def test_the_five_of_the_paper_and_how_often_they_are_sampled() -> None:
 
 def test_every_known_benchmark_names_its_files_and_is_pinned() -> None:
     for name in BENCHMARKS.keys() - {"held_out"}:
-        source = measure(name=name).benchmark.source
-        assert source is not None
+        source = source_of(name)
         assert source.hub
         assert all(file.endswith((".jsonl", ".parquet")) for file in source.files)
         assert source.pinned or "looked up" in BENCHMARKS[name].chosen
@@ -89,8 +90,7 @@ def test_a_mistake_names_the_benchmark(benchmarks: list[Any], message: str) -> N
 def test_from_the_hub_with_the_commit_that_a_branch_names(running: Hub, store: Store, tmp_path: Path) -> None:
     running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS), "README.md": b""}}
     found, again = prepared(running.address, store.root, SET, SET)
-    assert found["data"]["commit"] == FIRST
-    assert found["data"]["revision"] == "main"
+    assert (found["data"]["commit"], found["data"]["revision"]) == (FIRST, "main")
     assert (found["prompts"], found["unreadable"]) == (4, [])
     assert again == found
     rows = read_table(store.root / f"prompts/{found['digest'][:16]}/prompts.parquet").to_pylist()
@@ -98,8 +98,7 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(running: Hub, store: S
     assert not [path for path in running.requests if "README" in path]
 
     running.sets["some/set"][SECOND] = {"data/test.jsonl": lines(ROWS[::-1])}
-    pinned = {**SET, "source": {**SET["source"], "revision": SECOND}}
-    kept = {**SET, "source": {**SET["source"], "revision": FIRST}}
+    kept, pinned = ({**SET, "source": {**SET["source"], "revision": one}} for one in (FIRST, SECOND))
     moved, first, second = prepared(running.address, store.root, SET, kept, pinned)
     assert re.search(r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}", moved["error"])
     assert first["digest"] == found["digest"] != second["digest"]
@@ -128,9 +127,8 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     with pytest.raises(DataError, match=rf"source: the mirror has no {place}. Copy it there from some/set"):
         prepare(store, str(tmp_path / "mirror"), **pinned)
     put(place, lines(ROWS))
-    s3.client().put_object(
-        Bucket=bucket.removeprefix("s3://"), Key="copy/some/set/data/test.jsonl", Body=place.read_bytes()
-    )
+    there = {"Bucket": bucket.removeprefix("s3://"), "Key": "copy/some/set/data/test.jsonl"}
+    s3.client().put_object(**there, Body=place.read_bytes())
     assert prepare(store, str(tmp_path / "mirror"), **pinned) == prepare(store, f"{bucket}/copy", **pinned)
     source = SourceSettings.parse(pinned["source"])
     before = source_fingerprint(source, str(tmp_path / "mirror"))
@@ -151,8 +149,7 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     ],
 )
 def test_gold_answers_as_each_data_set_writes_them(tmp_path: Path, name: str, rows: list[dict], answers: list[str]):
-    source = measure(name=name).benchmark.source
-    assert source is not None
+    source = source_of(name)
     put(tmp_path / str(source.hub) / source.files[0], parquet(rows))
     with source_files(source, "here", str(tmp_path)) as files:
         read, unusable = read_rows(files, source)
@@ -178,7 +175,7 @@ def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path) -> None:
     assert [(row["prompt"], row["answer"]) for row in rows] == [("Q: a", "1"), ("Q: b", "2")]
 
 
-def test_generated_problems_of_a_level_are_those_that_training_never_sees(store: Store) -> None:
+def test_generated_problems_are_of_the_level_that_is_asked_for(store: Store) -> None:
     rows = prepare(store, name="level3", source={"arithmetic": {"levels": [3]}}, problems=20, template="{prompt}")
     assert len(rows) == 20
     assert {row["level"] for row in rows} == {3}

@@ -143,7 +143,6 @@ def test_a_set_of_the_hub_is_cut_into_held_out_and_trained(store: Store, tmp_pat
     for each in (0.5, share):
         prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=each)
         held_out = prepare_measured(store, prompts, mirror, problems=3)
-        made = prepare_training_set(
-            store, prompts.training_set, VERIFY, "", [held_out], OperationSettings(mirror=mirror)
-        )
+        operation = OperationSettings(mirror=mirror)
+        made = prepare_training_set(store, prompts.training_set, VERIFY, "", [held_out], operation)
     assert 0 < store.manifest(made).facts["prompts"] < 60

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -23,34 +22,28 @@ def line(settings: ObjectiveSettings) -> tuple[str, ...]:
     return tuple(describe(settings).values())
 
 
-def leaves(row: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def with_a_default(row: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every field of a row, and the row with this field at its default."""
     for name, value in row.items():
+        others = {other: row[other] for other in row if other != name}
         if isinstance(value, dict):
-            yield from leaves(value, (*path, name))
+            yield from ((f"{name}.{field}", {**others, name: section}) for field, section in with_a_default(value))
         else:
-            yield (*path, name)
+            yield name, others
 
 
-def without(row: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """The row with one field at its default."""
-    changed = deepcopy(row)
-    section = changed
-    for name in path[:-1]:
-        section = section[name]
-    del section[path[-1]]
-    return changed
-
-
-FIELDS = [
-    pytest.param(name, path, id=f"{name}-{'.'.join(path)}") for name in PRESETS for path in leaves(PRESETS[name].row)
+CHANGED = [
+    pytest.param(name, row, id=f"{name}-{field}")
+    for name, preset in PRESETS.items()
+    for field, row in with_a_default(preset.row)
 ]
 
 
-@pytest.mark.parametrize(("name", "path"), FIELDS)
-def test_a_line_shows_every_setting_of_its_preset(name: str, path: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("name", "row"), CHANGED)
+def test_a_line_shows_every_setting_of_its_preset(name: str, row: dict[str, Any]) -> None:
     own = ObjectiveSettings.parse(PRESETS[name].row)
     try:
-        other = ObjectiveSettings.parse(without(PRESETS[name].row, path))
+        other = ObjectiveSettings.parse(row)
     except SettingsError:
         return  # The field cannot be left out of this row.
     assert own == other or line(own) != line(other)
@@ -156,8 +149,7 @@ def test_the_divisor_of_a_preset_matches_its_line(name: str) -> None:
     if settings.regulariser.kind != "none":
         return
     rows = [(1.0, [1.0, 0.9]), (-1.0, [1.0, 1.1, 0.95, 1.0, 1.0])]
-    batch = batch_of(rows)
-    batch = with_policies(batch, proximal=[1.0] * 7)
+    batch = with_policies(batch_of(rows), proximal=[1.0] * 7)
     got = objective(batch, settings, 16, bounds_of([batch], settings))
     (gradient,) = torch.autograd.grad(got.loss_sum / got.denominator, batch.logp_T)
     names = {"tokens": 7, "responses": 2, "max_new_tokens": 16}

@@ -71,18 +71,11 @@ def kill_after(parts: int) -> Iterator[list[int]]:
         yield saved
 
 
-@contextmanager
-def another_machine(s3: S3) -> Iterator[None]:
-    """Inside the block this process reaches the server itself, and has no local copy of its stores."""
-    with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3.environment(Path(cache)).items():
-            patch.setenv(name, value)
-        yield
-
-
 def assert_holds_only(s3: S3, address: str, refs: set[ArtifactRef]) -> None:
     """Check that another machine finds these artifacts in a store, each whole, and nothing else."""
-    with another_machine(s3):
+    with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3.environment(Path(cache)).items():  # of the server itself, without a local copy
+            patch.setenv(name, value)
         there = Store.open(address, create=False)
         assert {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)} == refs
         for ref in refs:

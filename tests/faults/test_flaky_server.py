@@ -96,11 +96,7 @@ def test_work_survives_faults_and_is_done_once(place: str, flaky: Proxy, s3: S3)
 
 @pytest.mark.parametrize(
     ("refused", "parts"),
-    [
-        ("", 0),
-        (r"^PUT .*/progress/.*part-000001", 1),
-        (r"^PUT .*/rollouts/.*/manifest", PARTS),
-    ],
+    [("", 0), (r"^PUT .*/progress/.*part-000001", 1), (r"^PUT .*/rollouts/.*/manifest", PARTS)],
     ids=["everything", "a part", "the manifest"],
 )
 def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
@@ -110,9 +106,8 @@ def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
     remote, step = Store.open(place), Step()
     flaky.fail(1, ["slow_down"], where=refused)
     start = time.monotonic()
-    with pytest.raises(
-        ArtifactError, match=rf"{place}/.*: failed for 1 s, .*reduce your request rate.*the same command"
-    ):
+    message = rf"{place}/.*: failed for 1 s, .*reduce your request rate.*the same command"
+    with pytest.raises(ArtifactError, match=message):
         step.work(remote)
     assert time.monotonic() - start > 1
     assert flaky.counts()["slow_down"] > 1

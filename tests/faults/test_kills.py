@@ -5,7 +5,6 @@
 
 import signal
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,32 +12,28 @@ import pytest
 from tools.faults.kills import FinishedRun, run_at_once, run_with_kills
 from tools.s3 import S3
 
-
-@dataclass
-class Pair:
-    """Two runs that nothing disturbed, which were started at once on one store."""
-
-    runs: list[FinishedRun]
-    store: Path
+Pair = tuple[list[FinishedRun], Path]
+"""Two runs that nothing disturbed, which were started at once on one store; the store."""
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("pair")
-    return Pair(run_at_once([folder / "one", folder / "other"], str(folder / "store"), {}), folder / "store")
+    return run_at_once([folder / "one", folder / "other"], str(folder / "store"), {}), folder / "store"
 
 
 def test_two_runs_at_once_do_nothing_twice(pair: Pair) -> None:
-    units = Counter(unit for run in pair.runs for unit in run.units)
-    assert any("another process does this work" in run.output for run in pair.runs), "they were not at work at once"
+    runs, store = pair
+    units = Counter(unit for run in runs for unit in run.units)
+    assert any("another process does this work" in run.output for run in runs), "they were not at work at once"
     assert not [unit for unit, times in units.items() if times > 1]
-    assert not list((pair.store / "staging").iterdir())
+    assert not list((store / "staging").iterdir())
 
 
 def test_a_run_on_a_disk_that_is_killed_twice_ends_with_the_same_digest(pair: Pair, tmp_path: Path) -> None:
     both = (signal.SIGKILL, signal.SIGTERM)
     result = run_with_kills(tmp_path, str(tmp_path / "store"), {}, times=2, seed=1, how=both)
-    assert result.digest == pair.runs[0].digest
+    assert result.digest == pair[0][0].digest
     assert result.kills == 2
     assert result.within_limits, result
     assert not list((tmp_path / "store/staging").iterdir())
@@ -48,7 +43,7 @@ def test_a_run_on_s3_that_is_killed_ends_with_the_same_digest_and_its_store_can_
     pair: Pair, tmp_path: Path, bucket: str, s3: S3
 ) -> None:
     result = run_with_kills(tmp_path, bucket, s3.environment(tmp_path / "cache"), times=1, seed=2)
-    assert result.digest == pair.runs[0].digest
+    assert result.digest == pair[0][0].digest
     assert result.kills == 1
     assert result.within_limits, result
     name, client = bucket.removeprefix("s3://"), s3.client()

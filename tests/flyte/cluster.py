@@ -1,6 +1,5 @@
 """The Flyte, the Kubernetes and the store that the environment names, as tests ask and disturb them."""
 
-import json
 import os
 import shlex
 import subprocess
@@ -80,7 +79,7 @@ class Cluster:
         self.objects_api = kubernetes.client.CustomObjectsApi()
         self.flyte = Flyte(None, PROJECT, DOMAIN)
         self.remote = FlyteRemote(Config.auto(), PROJECT, DOMAIN)
-        self.bucket, _, self.prefix = self.deployment.store.removeprefix("s3://").partition("/")
+        self.bucket = self.deployment.store.removeprefix("s3://").partition("/")[0]
         own = {name.removeprefix("FLYTE_"): value for name, value in os.environ.items() if name.startswith("FLYTE_AWS")}
         self.s3 = boto3.client(
             "s3",
@@ -92,21 +91,16 @@ class Cluster:
 
     # What is registered and started
 
-    def environment(self, deployment: Path | None = None) -> dict[str, str]:
-        """Of commands; ``deployment`` in place of that which the environment names."""
-        chosen = {"MU_GRPO_DEPLOYMENT": str(deployment)} if deployment else {}
-        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", **chosen}
-
     def run(self, *words: str, deployment: Path | None = None, **given: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command of this environment at the project's root."""
-        environment = {**self.environment(deployment), **given}
+        """Runs a command of this environment at the project's root, by default for the deployment that it names."""
+        chosen = {"MU_GRPO_DEPLOYMENT": str(deployment)} if deployment else {}
+        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", **chosen, **given}
         return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     def changed_deployment(self, name: str, **changes: Any) -> Path:
         """A file with the deployment and changes of it."""
-        values = {**self.deployment.model_dump(mode="json"), **changes}
         path = self.folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(values))
+        path.write_text(yaml.safe_dump({**self.deployment.model_dump(mode="json"), **changes}))
         return path
 
     def register(self, version: str, deployment: Path) -> subprocess.CompletedProcess[str]:
@@ -114,9 +108,9 @@ class Cluster:
         place = ("--project", PROJECT, "--domain", DOMAIN, "--version", version)
         return self.run("pyflyte", "register", "--copy", "none", *place, "workflows", deployment=deployment)
 
-    def start(self, plan: str, version: str = "", name: str = "", **given: str) -> Execution:
+    def start(self, plan: str, version: str = "", **given: str) -> Execution:
         """Starts a plan, in a store of the execution's own unless one is given."""
-        name = name or f"t{uuid.uuid4().hex[:12]}"
+        name = f"t{uuid.uuid4().hex[:12]}"
         found = self.flyte.plan(plan, version or self.version)
         return self.flyte.start(found, {"store": self.store_of(name), **given}, name)
 
@@ -145,9 +139,8 @@ class Cluster:
         """Every node of an execution with what Flyte keeps of it, also those inside of others."""
         execution = WorkflowExecutionIdentifier(PROJECT, DOMAIN, name)
         for one in iterate_node_executions(self.remote.client, execution, unique_parent_id=parent):
-            if one.metadata.spec_node_id in ("start-node", "end-node"):
-                continue
-            yield one
+            if one.metadata.spec_node_id not in ("start-node", "end-node"):
+                yield one
             if one.metadata.is_parent_node:
                 yield from self.node_closures(name, one.id.node_id)
 
@@ -187,14 +180,8 @@ class Cluster:
         def look() -> Any:
             seen = execution.look()
             assert not seen.done, f"{execution.name} {seen.phase} before {task} ran: {seen.error}"
-            return next(
-                (
-                    pod
-                    for pod in self.pods(execution)
-                    if task_of(pod).startswith(task) and pod.status.phase == "Running"
-                ),
-                None,
-            )
+            pods = [pod for pod in self.pods(execution) if pod.status.phase == "Running"]
+            return next((pod for pod in pods if task_of(pod).startswith(task)), None)
 
         return until(f"running pod of {task}", look)
 
@@ -204,17 +191,9 @@ class Cluster:
 
     def kill(self, pod: Any) -> None:
         """SIGKILL to all that runs in it but its init, which ends as they do."""
-        command = ["sh", "-c", "kill -9 -1"]
-        stream(
-            self.pods_api.connect_get_namespaced_pod_exec,
-            pod.metadata.name,
-            NAMESPACE,
-            command=command,
-            stdin=False,
-            stdout=True,
-            stderr=True,
-            tty=False,
-        )
+        command, streams = ["sh", "-c", "kill -9 -1"], {"stdin": False, "stdout": True, "stderr": True, "tty": False}
+        connect = self.pods_api.connect_get_namespaced_pod_exec
+        stream(connect, pod.metadata.name, NAMESPACE, command=command, **streams)
 
     # The store
 
@@ -274,8 +253,3 @@ def task_of(pod: Any) -> str:
     """The function of a pod's task, of which Flyte makes a label: ``tasks-flyte-ends-open-run``."""
     label: str = pod.metadata.labels["task-name"]
     return label.split("-", 3)[3]
-
-
-def size(resource: Mapping[str, Any]) -> int:
-    """Bytes of a record in the cluster."""
-    return len(json.dumps(resource))

@@ -18,7 +18,7 @@ import yaml
 from tasks.flyte.remote import Execution, Seen
 from tasks.settings.deployment import DeploymentSettings
 from tasks.store import ArtifactRef, Store
-from tests.flyte.cluster import BIN, Cluster, made, missing, size, until
+from tests.flyte.cluster import Cluster, made, missing, until
 from tools import ROOT
 from tools.runs import CONFIG, Runner
 
@@ -65,50 +65,37 @@ class Smoke:
 
 def follow(cluster: Cluster, name: str, store: str) -> Smoke:
     """Starts ``smoke`` by the command and follows it to its end."""
-    words = [BIN / "mu-grpo", "start", "smoke", "--version", cluster.version, "--name", name, "--wait"]
-    process = subprocess.Popen(
-        [*words, "--set", f"store={store}"],
-        cwd=ROOT,
-        env=cluster.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    words = ["mu-grpo", "start", "smoke", "--version", cluster.version, "--name", name, "--wait"]
     sizes: list[int] = []
     ended = threading.Event()
 
     def measure() -> None:
         while not ended.wait(2):
             if resource := cluster.resource(name):
-                sizes.append(size(resource))
+                sizes.append(len(json.dumps(resource)))
 
     thread = threading.Thread(target=measure, daemon=True)
     thread.start()
-    output, _ = process.communicate()
+    done = cluster.run(*words, "--set", f"store={store}")
     ended.set()
     thread.join()
-    assert process.returncode == 0, output
+    assert done.returncode == 0, done.stdout + done.stderr
     execution = cluster.flyte.find(name)
     assert execution is not None
-    return Smoke(execution, store, output, execution.look(), sizes)
-
-
-def start_chosen(request: pytest.FixtureRequest, *runs: str) -> None:
-    """Starts those runs that the chosen tests wait for, side by side: one alone leaves a cluster idle half the time."""
-    chosen = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    for name in runs:
-        if name in chosen:
-            request.getfixturevalue(name)
+    return Smoke(execution, store, done.stdout, execution.look(), sizes)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def begun(request: pytest.FixtureRequest) -> None:
-    """All long runs, where there is a Flyte."""
+    """The runs that the chosen tests wait for, side by side: one alone leaves a cluster idle half the time."""
     if variable := missing():
         pytest.skip(f"{variable} is not set: tests/flyte asks a Flyte, and the cluster that it runs in")
     here = ("small_run", "tiny_run")
     there = ("smoke_run", "pair_run", "recovered_run", "reproduction_run", "page_run", "again_run")
-    start_chosen(request, *here, *there)
+    chosen = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    for name in (*here, *there):
+        if name in chosen:
+            request.getfixturevalue(name)
 
 
 @pytest.fixture(scope="session")

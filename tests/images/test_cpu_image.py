@@ -71,9 +71,8 @@ def test_sigterm_ends_a_process_at_once_or_reaches_its_handler(
 ) -> None:
     name = f"mu-grpo-test-{uuid.uuid4().hex[:8]}"
     code = f"import signal, time\n{handler}\nprint('ready', flush=True)\ntime.sleep(600)"
-    started = podman(
-        "run", "-d", f"--name={name}", *LOCKED, *SPACE, podman.build(role, "runtime"), "python3", "-c", code
-    )
+    where = (f"--name={name}", *LOCKED, *SPACE, podman.build(role, "runtime"))
+    started = podman("run", "-d", *where, "python3", "-c", code)
     assert started.returncode == 0, started.stdout
     try:
         until = time.monotonic() + 60
@@ -142,15 +141,10 @@ class Pods:
 
     def start(self, attempt: Attempt) -> str:
         """Runs an attempt to its end; what it printed."""
-        environment = {
-            **attempt.environment,
-            **self._s3.environment(Path("/tmp/cache")),
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = {**attempt.environment, **self._s3.environment(Path("/tmp/cache")), "OMP_NUM_THREADS": "1"}
         name = f"mu-grpo-test-{uuid.uuid4().hex[:8]}"
-        wanted = signal_for(attempt)
-        ended = threading.Event()
-        killer = threading.Thread(target=self._kill, args=(name, attempt, wanted, ended))
+        wanted, ended = signal_for(attempt), threading.Event()
+        killer = threading.Thread(target=self._kill, args=(name, wanted, ended))
         if wanted:
             killer.start()
         done = self._podman(
@@ -166,7 +160,7 @@ class Pods:
             assert wanted != signal.SIGKILL or done.returncode == 128 + wanted, done.stdout
         return done.stdout
 
-    def _kill(self, name: str, attempt: Attempt, how: signal.Signals, ended: threading.Event) -> None:
+    def _kill(self, name: str, how: signal.Signals, ended: threading.Event) -> None:
         while not ended.is_set():
             if has_saved_a_part(self._s3, self._bucket):
                 self._podman("kill", f"--signal={how.name}", name)

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from tests.k8s.flyte_values import values
@@ -22,23 +21,19 @@ KEPT = (
 """What is needed for as long as somebody wants it: stores, what runs read, registered workflows, cached outputs."""
 
 
-def wrong(keys: Iterable[str], folder: Path = FOLDER) -> list[str]:
-    """What is wrong with the keys of a bucket that runs used.
+def wrong(keys: Iterable[str]) -> list[str]:
+    """What is wrong with the keys of a bucket that runs used, given without the bucket's name.
 
     Nothing is, where the policies allow every key, what is needed stays, and the rest expires.
-
-    Args:
-        keys: without the bucket's name.
-        folder: with the policies and the lifecycle.
     """
     found = []
     for key in keys:
         action = "s3:GetObject" if key.startswith(READ_ALONE) else "s3:PutObject"
-        if not any(allows(folder / name, action, key) for name in ("policy-flyte.json", "policy-steps.json")):
+        if not any(allows(name, action, key) for name in ("policy-flyte.json", "policy-steps.json")):
             found.append(f"{key}: no policy allows {action}")
-        if not key.startswith(("runs/", *READ_ALONE)) and not allows(folder / "policy-flyte.json", "s3:GetObject", key):
+        if not key.startswith(("runs/", *READ_ALONE)) and not allows("policy-flyte.json", "s3:GetObject", key):
             found.append(f"{key}: policy-flyte.json does not allow s3:GetObject")
-        days = expires(key, folder)
+        days = expires(key)
         if days is not None and key.startswith(KEPT):
             found.append(f"{key}: is needed, but expires after {days} days")
         if days is None and not key.startswith(KEPT):
@@ -46,28 +41,26 @@ def wrong(keys: Iterable[str], folder: Path = FOLDER) -> list[str]:
     return found
 
 
-def allows(policy: Path, action: str, key: str) -> bool:
+def allows(policy: str, action: str, key: str) -> bool:
     """Return True if a policy allows an action on an object: a statement that denies goes over those that allow."""
     effects = {
         statement["Effect"]
-        for statement in json.loads(policy.read_text())["Statement"]
+        for statement in json.loads((FOLDER / policy).read_text())["Statement"]
         if any(_matches(one, action) for one in _listed(statement["Action"]))
         and any(_matches(one, f"arn:aws:s3:::{BUCKET}/{key}") for one in _listed(statement["Resource"]))
     }
     return effects == {"Allow"}
 
 
-def expires(key: str, folder: Path = FOLDER) -> int | None:
+def expires(key: str) -> int | None:
     """Days after which an object is removed; None where it never is."""
-    rules: list[dict[str, Any]] = json.loads((folder / "lifecycle.json").read_text())["Rules"]
-    return min(
-        (
-            rule["Expiration"]["Days"]
-            for rule in rules
-            if rule["Status"] == "Enabled" and "Expiration" in rule and key.startswith(rule["Filter"]["Prefix"])
-        ),
-        default=None,
-    )
+    rules: list[dict[str, Any]] = json.loads((FOLDER / "lifecycle.json").read_text())["Rules"]
+    days = [
+        rule["Expiration"]["Days"]
+        for rule in rules
+        if rule["Status"] == "Enabled" and "Expiration" in rule and key.startswith(rule["Filter"]["Prefix"])
+    ]
+    return min(days, default=None)
 
 
 def _listed(said: str | list[str]) -> list[str]:

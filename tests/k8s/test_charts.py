@@ -18,11 +18,7 @@ from tools import ROOT
 Objects = dict[tuple[str, str], Any]
 CHARTS = os.environ.get("FLYTE_CHARTS")
 pytestmark = pytest.mark.skipif(CHARTS is None, reason="FLYTE_CHARTS names no folder: make test-charts fetches them")
-BINARY = [
-    ("development.yaml",),
-    ("gpu-pool.yaml",),
-    ("gpu-pool.yaml", "notifications.yaml"),
-]
+BINARY = [("development.yaml",), ("gpu-pool.yaml",), ("gpu-pool.yaml", "notifications.yaml")]
 CORE = [("core.yaml",), ("core.yaml", "notifications.yaml")]
 TEMPLATES = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mu-grpo-development"}},

@@ -9,6 +9,8 @@ import yaml
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.k8s.flyte_values import FOLDER, as_helm_writes, values
 from tests.k8s.policies import wrong
+from tests.k8s.test_manifests import named
+from tests.preflight.clusters import rendered
 from tools import ROOT
 
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
@@ -130,29 +132,20 @@ def test_flytes_role_allows_its_notifications() -> None:
 
 def test_development_values_name_objects_of_their_overlay() -> None:
     configuration = values("values.yaml", "development.yaml")["configuration"]
-    objects = {}
-    for file in ("store.yaml", "postgres.yaml"):
-        for one in yaml.safe_load_all((ROOT / "k8s/overlays/development" / file).read_text()):
-            objects[one["kind"], one["metadata"]["name"]] = one
-    store, postgres = (objects["Secret", name]["stringData"] for name in ("store", "postgres"))
+    documents = rendered("k8s/overlays/development")
+    store, postgres = (named(documents, "Secret")[name]["stringData"] for name in ("store", "postgres"))
     s3 = configuration["storage"]["providerConfig"]["s3"]
     assert (s3["accessKey"], s3["secretKey"]) == (store["ROOT_ACCESS_KEY"], store["ROOT_SECRET_KEY"])
     database = configuration["database"]
     assert (database["username"], database["password"], database["dbname"]) == tuple(postgres.values())
     addresses = {
-        f"{one['metadata']['name']}.{one['metadata']['namespace']}": one["spec"]["ports"][0]["port"]
-        for (kind, _), one in objects.items()
-        if kind == "Service"
+        f"{name}.{one['metadata']['namespace']}": one["spec"]["ports"][0]["port"]
+        for name, one in named(documents, "Service").items()
     }
     assert database["host"] in addresses
     assert s3["endpoint"] in {f"http://{name}:{port}" for name, port in addresses.items()}
-    variables = {
-        key: value
-        for one in configuration["inline"]["plugins"]["k8s"]["default-env-vars"]
-        for key, value in one.items()
-    }
-    assert variables == {
-        "FLYTE_AWS_ENDPOINT": s3["endpoint"],
-        "FLYTE_AWS_ACCESS_KEY_ID": s3["accessKey"],
-        "FLYTE_AWS_SECRET_ACCESS_KEY": s3["secretKey"],
-    }
+    assert configuration["inline"]["plugins"]["k8s"]["default-env-vars"] == [
+        {"FLYTE_AWS_ENDPOINT": s3["endpoint"]},
+        {"FLYTE_AWS_ACCESS_KEY_ID": s3["accessKey"]},
+        {"FLYTE_AWS_SECRET_ACCESS_KEY": s3["secretKey"]},
+    ]

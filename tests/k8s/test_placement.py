@@ -6,6 +6,7 @@ import yaml
 from tasks.cluster.nodes import look_at, requests, role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 from tests.k8s.flyte_values import values
+from tests.k8s.test_manifests import named
 from tests.preflight.api_server import Object
 from tests.preflight.clusters import objects_of, rendered
 from tools import ROOT
@@ -24,7 +25,7 @@ POOLS: dict[Role, str] = {
 def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
     """Return the pools whose nodes could hold a role's pod if they were empty."""
     objects, found = objects_of("gpu-pool"), dict[Role, set[str]]()
-    templates = {one["metadata"]["name"]: one for one in objects if one["kind"] == "PodTemplate"}
+    templates = named(objects, "PodTemplate")
     for role in ROLES:
         spec = role_pod(role, deployment, templates[deployment.pod(role).template])["spec"]
         looks = [look_at(one, spec, []) for one in objects if one["kind"] == "Node"]
@@ -53,17 +54,17 @@ def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand() 
 def test_every_roles_pod_has_the_flavor_of_its_pool() -> None:
     """Kueue takes the first flavor with labels and taints under which the pod may run."""
     documents = rendered("k8s/components/kueue")
-    flavors = {one["metadata"]["name"]: one.get("spec", {}) for one in documents if one["kind"] == "ResourceFlavor"}
-    (queue,) = (one for one in documents if one["kind"] == "ClusterQueue")
-    order = [one["name"] for one in queue["spec"]["resourceGroups"][0]["flavors"]]
+    flavors, queues = named(documents, "ResourceFlavor"), named(documents, "ClusterQueue")
+    order = [one["name"] for one in queues["mu-grpo"]["spec"]["resourceGroups"][0]["flavors"]]
     deployment = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
-    templates = {one["metadata"]["name"]: one for one in objects_of("gpu-pool") if one["kind"] == "PodTemplate"}
+    templates = named(objects_of("gpu-pool"), "PodTemplate")
 
-    def allows(flavor: str, spec: Object) -> bool:
-        labels = {**flavors[flavor].get("nodeLabels", {}), deployment.accelerator_label: "nvidia-h200"}
+    def allows(name: str, spec: Object) -> bool:
+        flavor = flavors[name].get("spec", {})
+        labels = {**flavor.get("nodeLabels", {}), deployment.accelerator_label: "nvidia-h200"}
         room = dict.fromkeys(requests(spec), "9T")
-        node = {"metadata": {"name": flavor, "labels": labels}, "status": {"allocatable": room}}
-        return look_at({**node, "spec": {"taints": flavors[flavor].get("nodeTaints", [])}}, spec, []).ever > 0
+        node = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": room}}
+        return look_at({**node, "spec": {"taints": flavor.get("nodeTaints", [])}}, spec, []).ever > 0
 
     for role, pool in POOLS.items():
         spec = role_pod(role, deployment, templates[deployment.pod(role).template])["spec"]

@@ -40,7 +40,6 @@ def literals(of: PythonFunctionTask | PythonFunctionWorkflow, values: Mapping[st
 class Attempt:
     """A pod that is to be started."""
 
-    node: str
     task: str
     """The name of the task's function."""
     stage: int | None
@@ -100,16 +99,11 @@ class Propeller:
         array = node.array_node
         over = bound.keys() - set(array.bound_inputs)
         (length,) = {len(bound[name].collection.literals) for name in over}
-        made = [
-            self.task(
-                array.node.task_node.reference_id.name,
-                bound,
-                f"{place}/{index}",
-                {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": str(index)},
-                {name: bound[name].collection.literals[index] for name in over},
-            )
-            for index in range(length)
-        ]
+        name, made = array.node.task_node.reference_id.name, []
+        for index in range(length):
+            variables = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": str(index)}
+            elements = {one: bound[one].collection.literals[index] for one in over}
+            made.append(self.task(name, bound, f"{place}/{index}", variables, elements))
         collected = literals_pb2.LiteralCollection(literals=[one["o0"] for one in made])
         return {"o0": literals_pb2.Literal(collection=collected)}
 
@@ -123,12 +117,8 @@ class Propeller:
     ) -> Literals:
         """Runs a task unless it is cached, in as many attempts as it takes; its outputs.
 
-        Args:
-            name: of the task.
-            inputs: of the task.
-            place: a folder of its own.
-            environment: of its pods, besides what was registered.
-            elements: what this one of many takes of those inputs that are lists.
+        ``environment`` is set in its pods besides what was registered. ``elements`` are what one of many tasks takes of
+        those inputs that are lists.
         """
         template = self.found.tasks[name].template
         metadata = template.metadata
@@ -160,7 +150,6 @@ class Propeller:
                 "{{.prevCheckpointPrefix}}": earlier,
             }
             attempt = Attempt(
-                node=place,
                 task=name.rpartition(".")[2],
                 stage=inputs["stage"].scalar.primitive.integer if "stage" in inputs else None,
                 number=number,

@@ -53,12 +53,6 @@ def inputs(where: str = "runs", seed: int = 0, saves: int = 1, rate: float = 1e-
     )
 
 
-def test_inputs_that_decide_a_result_are_positional_and_others_named() -> None:
-    given = inputs()
-    found = arguments(logic, {"inputs": given, "policy": REF})
-    assert found == (given.store, [given.settings, REF, 0], {"operation": given.operation})
-
-
 def test_a_function_with_other_parameters_is_refused() -> None:
     with pytest.raises(TypeError, match=r"takes .*'policy'.*; its task gives \['operation', 'seed', 'settings'\]"):
         arguments(logic, {"inputs": inputs()})

@@ -16,6 +16,7 @@ from tasks.train.stage import optimize_stage
 from tests.platform.propeller import Attempt, Propeller, literals
 from tests.prepared import OPTIMIZE, Learner, prepare_verdicts
 from tests.train.together import largest_difference
+from tests.workflows.test_retry import training_values
 from tools import ROOT
 from tools.forked import Program
 from tools.s3 import S3, free_port
@@ -55,14 +56,8 @@ def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str,
 
     backend = BackendSettings(kind="deepspeed", processes=1, deepspeed=str(ROOT / "configs/deepspeed/zero2.json"))
     settings = OPTIMIZE.model_copy(update={"backend": backend})
-    given = {
-        "inputs": OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=OperationSettings()),
-        "reference": policy,
-        "policy": policy,
-        "rollouts": rollouts,
-        "verdicts": verdicts,
-        "stage": 0,
-    }
+    inputs = OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=OperationSettings())
+    given = training_values(inputs, policy, rollouts, verdicts)
     propeller = Propeller(found, s3, bucket.removeprefix("s3://"), start)
     made = Literal.from_flyte_idl(propeller.task(optimize.name, literals(optimize, given), "optimize")["o0"])
     context = FlyteContextManager.current_context()

@@ -1,7 +1,8 @@
 """The registered form of every task and of the stages: all that a cluster is told of them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,6 @@ def role_of(name: str) -> Role:
     return ROLE_OF.get(function_of(name), "cpu")
 
 
-def amounts(entries: Iterable[tasks_pb2.Resources.ResourceEntry]) -> dict[int, float]:
-    return {entry.name: quantity(entry.value) for entry in entries}
-
-
 def test_every_task_has_its_roles_pod(registered: Registered) -> None:
     deployment, found = registered
     roles = set()
@@ -64,15 +61,11 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
         pod, template = deployment.pod(role), spec.template
         assert template.container.image == deployment.image(role, takes_turns=function_of(name) == "alternate")
         assert list(template.container.command) == []  # the image's own entrypoint, an init, starts the arguments
-        requests, limits = (
-            amounts(part) for part in (template.container.resources.requests, template.container.resources.limits)
-        )
-        assert requests == limits
         expected = {Kind.CPU: pod.cpu, Kind.MEMORY: pod.memory, Kind.EPHEMERAL_STORAGE: pod.ephemeral_storage}
-        assert requests == {
-            **{kind: quantity(amount) for kind, amount in expected.items()},
-            **({Kind.GPU: float(pod.gpus)} if pod.gpus else {}),
-        }
+        expected |= {Kind.GPU: str(pod.gpus)} if pod.gpus else {}
+        for asked in (template.container.resources.requests, template.container.resources.limits):
+            amounts = {entry.name: quantity(entry.value) for entry in asked}
+            assert amounts == {kind: quantity(amount) for kind, amount in expected.items()}
         assert template.metadata.pod_template_name == pod.template
         assert template.metadata.retries.retries == pod.retries
         assert template.metadata.interruptible == pod.interruptible
@@ -131,10 +124,9 @@ def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered)
     _, found = registered
     graph = {node.id: node for node in found.workflows["workflows.mu_grpo.mu_grpo"].template.nodes}
     before = {name: set(node.upstream_node_ids) for name, node in graph.items()}
-    assert graph.keys() == {
-        *("open-run", "benchmarks", "training-set", "base-policy", "evaluate-base"),
-        *("stage-1", "stage-2", "stage-3", "stage-4", "report", "close-run"),
-    }
+    stages = [f"stage-{number}" for number in (1, 2, 3, 4)]
+    ends = {"open-run", "benchmarks", "training-set", "base-policy", "evaluate-base", "report", "close-run"}
+    assert graph.keys() == {*stages, *ends}
     stage = found.workflows[graph["stage-1"].workflow_node.sub_workflow_ref.name].template
     inner = {node.id: set(node.upstream_node_ids) - {"start-node"} for node in stage.nodes}
     assert inner == {
@@ -144,10 +136,9 @@ def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered)
         "optimize": {"generate", "verify"},
         "evaluate": {"optimize"},
     }
-    assert "base-policy" in before["stage-1"]
-    for number in (2, 3, 4):
-        assert f"stage-{number - 1}" in before[f"stage-{number}"]
-    assert {"evaluate-base", "stage-1", "stage-2", "stage-3", "stage-4"} <= before["report"]
+    for earlier, later in pairwise(["open-run", "base-policy", *stages, "report", "close-run"]):
+        assert earlier in before[later]
+    assert {"evaluate-base", *stages} <= before["report"]
 
 
 def test_every_task_names_the_code_of_its_image(registered: Registered) -> None:

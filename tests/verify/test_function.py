@@ -9,14 +9,10 @@ import pytest
 from tasks.data.benchmarks import unreadable_golds
 from tasks.errors import SettingsError
 from tasks.settings import FunctionVerifySettings, SourceSettings, VerifySettings
-from tasks.store import Store
-from tasks.store.tables import read_table
 from tasks.verify import Outcome
 from tasks.verify.pool import Verifier
-from tasks.verify.step import verify_rollouts
 from tasks.verify.verdicts import Judgement
 from tasks.verify.worker import judgement_of
-from tests.verify.test_step import shard
 
 REWARDS = """
 import os
@@ -59,8 +55,6 @@ def score(prompt, response, answer):
         return None
     if response == "outcome":
         return Outcome.GOLD_UNPARSABLE
-    if response == "text":
-        return "1"
     return len(response) - 2.5 + (prompt == "P") + (answer == "A")
 """
 
@@ -80,14 +74,13 @@ def function_settings(**given: object) -> FunctionVerifySettings:
     return settings
 
 
-def test_ends_of_a_call_of_a_reward_function(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     expected = {
         "raises": (Outcome.CRASHED, None),
         "loops": (Outcome.TIMEOUT, None),
         "eats": (Outcome.CRASHED, None),
         "exits": (Outcome.CRASHED, None),
         "dies": (Outcome.CRASHED, None),
-        "text": (Outcome.CRASHED, None),
         "reads": (Outcome.CRASHED, None),
         "starts": (Outcome.CORRECT, 1.0),
         "forks": (Outcome.CORRECT, 1.0),
@@ -125,22 +118,11 @@ def test_ends_of_a_call_of_a_reward_function(capsys: pytest.CaptureFixture[str])
     ],
     ids=repr,
 )
-def test_values_of_a_reward_function(value: object, judgement: tuple[Outcome, float | None]) -> None:
+def test_the_value_of_a_reward_function_has_its_outcome(value: object, judgement: tuple[Outcome, float | None]) -> None:
     found = judgement_of(lambda *_: value, "", "", "", 1.0)
     assert found[:2] == judgement
     assert (found.error is not None) == (found.outcome is Outcome.CRASHED)
     assert judgement_of(lambda *_: 0.5, "", "", "", 0.5) == Judgement(Outcome.CORRECT, 0.5)
-
-
-def test_rewards_of_a_stage_are_numbers(store: Store) -> None:
-    rows = [(name, 0, "A", text, 3, "stop") for name, text in (("a", "four"), ("b", ""), ("c", "none"))]
-    ref = verify_rollouts(store, function_settings(), [shard(store, rows)], 0, 0)
-    verdicts = read_table(store.path(ref) / "verdicts.parquet").to_pylist()
-    assert [one["reward"] for one in verdicts] == [2.5, -1.5, 0.0]
-    facts = store.manifest(ref).facts
-    assert facts["reward"] == pytest.approx(1 / 3)
-    assert facts["outcomes"] == {"correct": 1, "wrong": 1, "no_answer": 1}
-    assert facts["working"] is None  # A function extracts no answer.
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,37 @@
 """Ends of runs, and a reproduction in miniature."""
 
+import shutil
 import subprocess
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
+from tasks.store import Store
+from tools.forked import Runner
 from tools.runs import CONFIG
+
+
+class Finished(NamedTuple):
+    """A runner, and what its finished run printed."""
+
+    runner: Runner
+    output: str
+
+    @property
+    def store(self) -> Store:
+        return Store.open(self.runner.store)
+
+    @property
+    def pristine(self) -> Path:
+        """A copy of the run's store that nobody adds to."""
+        return self.runner.folder / "pristine"
+
+    def copied(self, folder: Path) -> Runner:
+        """A runner elsewhere, with a copy of the run's store and an empty Flyte cache."""
+        runner = Runner(folder)
+        shutil.copytree(self.pristine, runner.store)
+        return runner
 
 
 def assert_succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,6 @@ import pytest
 from tasks.store import Store
 from tasks.store.records import Kind
 from tasks.store.tables import read_table
-from tests.workflows.runs import assert_succeeded
 from tools.forked import Runner
 from tools.runs import steps
 
@@ -22,7 +21,7 @@ CHANGES = (
 @pytest.mark.long
 def test_a_policy_that_writes_programs(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
-    assert_succeeded(runner.run("mu_grpo_1", "--overrides", CHANGES))
+    runner.made("mu_grpo_1", "--overrides", CHANGES)
     store = Store.open(runner.store)
     verdicts = _rows(store, "verdicts")
     assert len(verdicts) == 32 * 8
@@ -38,9 +37,9 @@ def test_a_policy_that_writes_programs(tmp_path: Path) -> None:
     assert "print(" in (store.path(report.ref) / "report.html").read_text()
 
     strict = json.dumps({"kind": "code", "workers": 1, "code": {"max_program_characters": 1}})
-    again = assert_succeeded(runner.run("rescore", "--verify", strict, "--algorithm", "mu_grpo", "--seed", "0"))
-    assert "correct -> no_answer" in again.stdout
-    assert "stage 1 generate" not in steps(again.stdout)
+    again = runner.made("rescore", "--verify", strict, "--algorithm", "mu_grpo", "--seed", "0")
+    assert "correct -> no_answer" in again
+    assert "stage 1 generate" not in steps(again)
 
 
 def _rows(store: Store, kind: Kind) -> list[dict[str, Any]]:

@@ -12,12 +12,9 @@ from tasks.flyte.tasks import generate
 from tasks.settings import RolloutSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.records import Manifest
-from tests.workflows.runs import assert_succeeded
+from tests.workflows.runs import Finished, assert_succeeded
 from tests.workflows.test_retry import pod_of
 from tools.forked import Runner
-
-LARGEST = 150_000
-"""Bytes of a deck that is no report."""
 
 
 def decks_of(runner: Runner, folder: str = "tmp") -> list[str]:
@@ -40,8 +37,8 @@ def deck_of(decks: list[str], manifest: Manifest) -> str:
     return found
 
 
-def test_every_task_shows_what_it_made(finished: tuple[Runner, str]) -> None:
-    store, decks = Store.open(finished[0].folder / "pristine"), decks_of(finished[0], "decks")
+def test_every_task_shows_what_it_made(finished: Finished) -> None:
+    store, decks = Store.open(finished.pristine), decks_of(finished.runner, "decks")
     kinds = ("prompts", "policy", "verdicts", "average", "report")
     for manifest in (one for kind in kinds for one in store.manifests(kind)):
         if "benchmark" in manifest.facts:
@@ -56,13 +53,13 @@ def test_every_task_shows_what_it_made(finished: tuple[Runner, str]) -> None:
         for refs in manifest.parents.values():
             assert str(refs[0]) in text
         if manifest.kind != "report":
-            assert len(deck.encode()) < LARGEST
+            assert len(deck.encode()) < 150_000
         assert "Source Code" not in deck
 
 
-def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_path: Path) -> None:
+def test_a_shard_in_a_pod_shows_what_it_made(finished: Finished, tmp_path: Path) -> None:
     """As the pod of a map task runs it, which by itself writes no deck."""
-    store = Store.open(finished[0].folder / "pristine")
+    store = Store.open(finished.pristine)
     shard = store.manifests("rollouts")[-1]
     inputs = RolloutInputs(store=store.ref, seed=shard.seed, settings=RolloutSettings.parse(shard.settings))
     same = {"inputs": inputs, "policy": shard.parents["policy"][0], "stage": shard.facts["stage"]}

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from tasks.store import Store
+from tasks.store.records import Kind, Manifest
 from tasks.store.tables import read_table
 from tools import ROOT
 from tools.forked import Runner
@@ -46,21 +47,21 @@ def numbers(folder: Path, config: str, workflow: str) -> dict[str, Any]:
     runner = Runner(folder, ROOT / config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        done = runner.run(workflow, "--overrides", SHORT)
-    assert done.returncode == 0, done.stdout + done.stderr
+        runner.made(workflow, "--overrides", SHORT)
     store = Store.open(runner.store)
 
-    def tables(kind: str, name: str) -> list[list[dict[str, Any]]]:
-        manifests = sorted(store.manifests(kind), key=lambda one: one.timings.started)
-        paths = [store.path(manifest.ref) / name for manifest in manifests]
+    def manifests(kind: Kind) -> list[Manifest]:
+        return sorted(store.manifests(kind), key=lambda one: one.timings.started)
+
+    def tables(kind: Kind, name: str) -> list[list[dict[str, Any]]]:
+        paths = [store.path(one.ref) / name for one in manifests(kind)]
         return [read_table(path).to_pylist() for path in paths if path.exists()]
 
     outcomes = tables("verdicts", "verdicts.parquet")
-    accuracies = sorted(store.manifests("evaluation"), key=lambda one: one.timings.started)
     return {
         "metrics": [row for rows in tables("policy", "metrics.parquet") for row in rows],
         "verdicts": ["".join(_LETTERS.get(row["outcome"], "?") for row in rows) for rows in outcomes],
-        "evaluations": [dict(manifest.facts) for manifest in accuracies],
+        "evaluations": [dict(one.facts) for one in manifests("evaluation")],
     }
 
 

@@ -1,12 +1,14 @@
 """A whole run with a reward function in a file: a wrong one is refused, an edited one judges anew."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tasks.store import Store
+from tasks.store.layout import ACCURACY_FILE
 from tasks.store.tables import read_table
-from tests.workflows.runs import assert_succeeded, refusal_text
+from tests.workflows.runs import refusal_text
 from tools.forked import Runner
 from tools.runs import steps
 
@@ -36,16 +38,12 @@ def runner(tmp_path: Path) -> Runner:
 
 def rewards(store: Store) -> dict[str, list[float]]:
     """Rewards of every verdicts artifact."""
-    return {
-        manifest.ref.digest: [
-            row["reward"] for row in read_table(store.path(manifest.ref) / "verdicts.parquet").to_pylist()
-        ]
-        for manifest in store.manifests("verdicts")
-    }
+    refs = [one.ref for one in store.manifests("verdicts")]
+    return {ref.digest: read_table(store.path(ref) / "verdicts.parquet")["reward"].to_pylist() for ref in refs}
 
 
 def test_a_reward_function_of_ones_own(runner: Runner) -> None:
-    assert_succeeded(runner.run("mu_grpo_1", "--overrides", CHANGES))
+    runner.made("mu_grpo_1", "--overrides", CHANGES)
     store = Store.open(runner.store)
     ((first, given),) = rewards(store).items()
     assert len(given) == 32 * 8
@@ -53,12 +51,15 @@ def test_a_reward_function_of_ones_own(runner: Runner) -> None:
     assert all(0 <= one <= 1 for one in given)
     evaluations = store.manifests("evaluation")
     assert all(0 <= one.facts["accuracy"] < one.facts["reward"] <= 1 for one in evaluations)
+    # A function extracts no answer, so nothing says whether a response shows its working.
+    assert {one.facts["working"] for one in store.manifests("verdicts")} == {None}
+    assert all(json.loads((store.path(one.ref) / ACCURACY_FILE).read_text())["working"] is None for one in evaluations)
 
     file = runner.folder / "my_rewards.py"
     file.write_text(REWARDS.replace("return 1 /", "return 2 /"))
-    edited = assert_succeeded(runner.run("mu_grpo_1", "--overrides", CHANGES))
-    assert "stage 1 verify" in steps(edited.stdout)
-    assert "stage 1 generate" not in steps(edited.stdout)
+    edited = steps(runner.made("mu_grpo_1", "--overrides", CHANGES))
+    assert "stage 1 verify" in edited
+    assert "stage 1 generate" not in edited
     after = rewards(store)
     (second,) = set(after) - {first}
     assert after[second] == pytest.approx([2 * one for one in given])

@@ -13,25 +13,24 @@ from tasks.train.stage import optimize_stage
 from tests.prepared import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY, Learner, prepare_stage, prepare_verdicts
 
 
-def model_digest(store: Store, policy: ArtifactRef) -> str:
-    return store.manifest(policy).files["model.safetensors"].sha256
+@pytest.fixture
+def shards(learner: Learner) -> list[ArtifactRef]:
+    return prepare_stage(learner[0], PROMPTS, 0, 0)
 
 
-def test_mu_of_a_whole_stage_equals_the_staged_workflow(learner: Learner) -> None:
+def test_mu_of_a_whole_stage_equals_the_staged_workflow(learner: Learner, shards: list[ArtifactRef]) -> None:
     store, policy = learner
-    shards = prepare_stage(store, PROMPTS, 0, 0)
     rollouts, verdicts = prepare_verdicts(store, policy)
     staged = optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0)
     alternated = train_alternating(store, ROLLOUT, VERIFY, OPTIMIZE, 4, policy, policy, shards, 0, 0)
-    assert model_digest(store, staged) == model_digest(store, alternated) != model_digest(store, policy)
+    digests = [store.manifest(one).files["model.safetensors"].sha256 for one in (staged, alternated, policy)]
+    assert digests[0] == digests[1] != digests[2]
 
 
-def test_a_refresh_every_update_resets_staleness(learner: Learner) -> None:
+def test_a_refresh_every_update_resets_staleness(learner: Learner, shards: list[ArtifactRef]) -> None:
     store, policy = learner
-    shards = prepare_stage(store, PROMPTS, 0, 0)
-    after = train_alternating(store, ROLLOUT, VERIFY, OPTIMIZE, 2, policy, policy, shards, 0, 0)
-    manifest = store.manifest(after)
-    rows = read_table(store.path(after) / "metrics.parquet").to_pylist()
+    manifest = store.manifest(train_alternating(store, ROLLOUT, VERIFY, OPTIMIZE, 2, policy, policy, shards, 0, 0))
+    rows = read_table(store.path(manifest.ref) / "metrics.parquet").to_pylist()
     assert [row["staleness"] for row in rows] == [0, 1, 0, 1]
     assert [row["update"] for row in rows] == [1, 2, 3, 4]
     assert [rows[i]["ratio_max_negative"] for i in (0, 2)] == [1.0, 1.0]
@@ -46,12 +45,11 @@ def test_a_refresh_every_update_resets_staleness(learner: Learner) -> None:
     assert sum(facts["call_seconds"]) == pytest.approx(manifest.timings.phases["generate"], abs=0.05)
 
 
-def test_a_lagging_server_and_several_updates_per_batch(learner: Learner) -> None:
+def test_a_lagging_server_and_several_updates_per_batch(learner: Learner, shards: list[ArtifactRef]) -> None:
     """Off-policy GRPO's (v, i) schedule: new rollouts every v batches, i updates on each."""
     store, policy = learner
     values = {"preset": "off_policy_grpo", "responses_per_update": 16, "learning_rate": 1e-4}
     settings = OptimizeSettings.parse({**values, "objective": {"schedule": {"updates_per_batch": 3}}})
-    shards = prepare_stage(store, PROMPTS, 0, 0)
     manifest = store.manifest(train_alternating(store, ROLLOUT, VERIFY, settings, 6, policy, policy, shards, 0, 0))
     rows = read_table(store.path(manifest.ref) / "metrics.parquet").to_pylist()
     assert [row["staleness"] for row in rows] == [0, 1, 2, 3, 4, 5] * 2
@@ -69,10 +67,9 @@ def weights(store: Store, policy: ArtifactRef) -> torch.Tensor:
     return torch.cat([tensors[name].flatten().double() for name in sorted(tensors)])
 
 
-def test_a_kl_to_the_base_policy_holds_the_weights_back(learner: Learner) -> None:
+def test_a_kl_to_the_base_policy_holds_the_weights_back(learner: Learner, shards: list[ArtifactRef]) -> None:
     """After 32 updates in two stages; the second starts from other weights than the base's."""
     store, policy = learner
-    shards = prepare_stage(store, PROMPTS, 0, 0)
     moved = {}
     for coefficient in (0.0, 10.0):
         regulariser = {"kind": "reference_kl", "coefficient": coefficient}
@@ -85,8 +82,7 @@ def test_a_kl_to_the_base_policy_holds_the_weights_back(learner: Learner) -> Non
     assert moved[10.0] < 0.95 * moved[0.0]
 
 
-def test_a_mu_that_does_not_divide_the_stage_is_refused(learner: Learner) -> None:
+def test_a_mu_that_does_not_divide_the_stage_is_refused(learner: Learner, shards: list[ArtifactRef]) -> None:
     store, policy = learner
-    shards = prepare_stage(store, PROMPTS, 0, 0)
     with pytest.raises(SettingsError, match="updates_per_rollout: 3 takes 12 prompts per refresh"):
         train_alternating(store, ROLLOUT, VERIFY, OPTIMIZE, 3, policy, policy, shards, 0, 0)

@@ -1,13 +1,10 @@
 """The laboratory through its command: runs side by side, a comparison, a page, and nothing twice."""
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
-from tasks.store import Store
-from tests.workflows.runs import assert_succeeded
+from tests.workflows.runs import Finished, assert_succeeded
 from tests.workflows.test_decks import deck_of, decks_of, tabs, words
 from tools.forked import Runner, run
 from tools.runs import steps
@@ -15,38 +12,35 @@ from tools.runs import steps
 PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by people.\n"
 
 
-def laboratory(runner: Runner, *options: str) -> subprocess.CompletedProcess[str]:
-    command = ["mu-grpo", "laboratory", "a", "--quick"]
+def laboratory(runner: Runner) -> str:
+    """Run part a of the laboratory, which writes its page, and return what the command printed."""
     prompts = "prompts.prompts_per_stage=64 prompts.prompts_per_shard=64 evaluate.problems=8"
     responses = "rollout.responses_per_prompt=4 optimize.responses_per_update=4"
     warm = "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20"
     changes = f"store={runner.store} {prompts} {responses} {warm}"
-    return run([*command, "--overrides", changes, *options], runner.environment)
+    command = ["mu-grpo", "laboratory", "a", "--quick", "--docs", str(runner.folder / "laboratory.md")]
+    return assert_succeeded(run([*command, "--overrides", changes], runner.environment)).stdout
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, str]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     runner = Runner(tmp_path_factory.mktemp("laboratory"))
-    page = runner.folder / "laboratory.md"
-    page.write_text(PAGE)
-    done = assert_succeeded(laboratory(runner, "--docs", str(page)))
-    return runner, page, done.stdout
+    (runner.folder / "laboratory.md").write_text(PAGE)
+    return Finished(runner, laboratory(runner))
 
 
-def test_every_arm_is_compared(finished: tuple[Runner, Path, str]) -> None:
-    runner, _, output = finished
-    end = output[output.index("a. The clipping dilemma") :]
+def test_every_arm_is_compared(finished: Finished) -> None:
+    end = finished.output.partition("a. The clipping dilemma")[2]
     for arm in ("[0.8, 1.2], mu 4", "[0, 5], one stage", "[0, 5] and veto, one stage"):
         assert arm in end
     assert "1 seeds, 64 updates, 8 held-out problems" in " ".join(end.split())
-    (result,) = Store.open(runner.store).manifests("laboratory")
+    (result,) = finished.store.manifests("laboratory")
     assert len(result.parents["studies"]) == 6
 
 
-def test_runs_and_their_comparison_have_decks(finished: tuple[Runner, Path, str]) -> None:
-    runner, _, _ = finished
-    store, decks = Store.open(runner.store), decks_of(runner)
-    (result,) = store.manifests("laboratory")
+def test_runs_and_their_comparison_have_decks(finished: Finished) -> None:
+    decks = decks_of(finished.runner)
+    (result,) = finished.store.manifests("laboratory")
     assert "[0, 5] and veto, one stage" in words(deck_of(decks, result))
     # Forked runs give their decks the same random names, so that not all of them are left.
     studies = [words(deck) for deck in decks if tabs(deck) == ["study"]]
@@ -57,21 +51,19 @@ def test_runs_and_their_comparison_have_decks(finished: tuple[Runner, Path, str]
         assert "responses_per_update 4" in text
 
 
-def test_the_page_has_table_and_figure(finished: tuple[Runner, Path, str]) -> None:
-    _, page, _ = finished
-    text = page.read_text()
+def test_the_page_has_table_and_figure(finished: Finished) -> None:
+    folder = finished.runner.folder
+    text = (folder / "laboratory.md").read_text()
     assert "| [0, 5], one stage" in text
     assert "![accuracy over updates](laboratory/a.svg)" in text
     assert text.endswith("<!-- end of part a -->\n\nRead by people.\n")
-    assert (page.parent / "laboratory" / "a.svg").read_text().count("<svg") == 1
+    assert (folder / "laboratory/a.svg").read_text().count("<svg") == 1
 
 
-def test_a_second_run_trains_nothing(finished: tuple[Runner, Path, str]) -> None:
-    runner, page, output = finished
-    before = page.read_text()
-    again = assert_succeeded(laboratory(runner, "--docs", str(page)))
-    logs = [log.read_text() for log in (runner.store / "logs").iterdir()]
-    assert len(logs) == 6
-    assert [steps(log) for log in logs] == [[]] * 6
+def test_a_second_run_trains_nothing(finished: Finished) -> None:
+    runner, output = finished
+    page = runner.folder / "laboratory.md"
+    before, again = page.read_text(), laboratory(runner)
+    assert [steps(log.read_text()) for log in (runner.store / "logs").iterdir()] == [[]] * 6
     assert page.read_text() == before
-    assert again.stdout[again.stdout.index("a. The") :] == output[output.index("a. The") :]
+    assert again[again.index("a. The") :] == output[output.index("a. The") :]

@@ -16,15 +16,14 @@ from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.stored.runs import find_artifact
-from tests.workflows.runs import assert_succeeded, refusal_text
+from tests.workflows.runs import Finished, refusal_text
 from tools import ROOT
 from tools.forked import Runner
 from tools.runs import steps
 
 
-def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
-    runner, _ = finished
-    (summary,) = (run.summary for run in all_runs(Store.open(runner.store)))
+def test_accuracy_rises(finished: Finished) -> None:
+    (summary,) = (run.summary for run in all_runs(finished.store))
     base, *_, last = summary.rows
     assert last.updates == 16
     assert last.accuracy > base.accuracy + 0.2
@@ -34,28 +33,14 @@ def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
     assert last.working > base.working + 0.3
 
 
-def test_the_terminal_ends_with_a_table_the_report_and_what_is_next(finished: tuple[Runner, str]) -> None:
-    _, output = finished
-    end = output[output.index("mu_grpo, mu 8, seed 2: 16 updates") :]
-    assert re.search(r"base +0 .*%", end)
-    assert re.search(r"stage 2 +16 .*%", end)
-    report = re.search(r"^report +(\S+)$", end, re.MULTILINE)
-    assert report is not None
-    assert Path(report.group(1)).is_file()
-    assert f"mu-grpo inspect report/{Path(report.group(1)).parent.name} --store" in end
-    assert re.search(r"^now +\d+ artifacts made, 0 from the cache, in \d", end, re.MULTILINE)
-    assert "Traceback" not in output
-
-
 def _table(output: str) -> list[str]:
     """The end of a run, without what differs between executions."""
     lines = output[output.index("mu_grpo, mu ") :].replace(" with what other executions made", "").splitlines()
     return [line for line in lines if not line.startswith(("now ", "        mu-grpo compare "))]
 
 
-def test_a_policy_knows_where_it_comes_from(finished: tuple[Runner, str]) -> None:
-    runner, _ = finished
-    store = Store.open(runner.store)
+def test_a_policy_knows_where_it_comes_from(finished: Finished) -> None:
+    store = finished.store
     made = [one for one in store.manifests("policy") if one.facts.get("preset", "mu_grpo") == "mu_grpo"]
     policies = sorted(made, key=lambda manifest: manifest.facts["stage"])
     assert [policy.facts["updates"] for policy in policies] == [0, 8, 16]
@@ -71,11 +56,10 @@ def test_a_policy_knows_where_it_comes_from(finished: tuple[Runner, str]) -> Non
         assert after.facts["logp_mismatch"] < 1e-4
 
 
-def test_a_run_says_how_to_make_it_again(finished: tuple[Runner, str]) -> None:
-    runner, _ = finished
-    store = Store.open(runner.store)
+def test_a_run_says_how_to_make_it_again(finished: Finished) -> None:
+    store = finished.store
     report = next(one for one in store.manifests("report") if len(one.parents["evaluations"]) == 3)
-    manifest = json.loads((runner.store / f"runs/{report.digest[:16]}.json").read_text())
+    manifest = json.loads((finished.runner.store / f"runs/{report.digest[:16]}.json").read_text())
     assert RunSettings.parse(manifest["settings"]).seed == manifest["seed"] == 2
     assert manifest["settings"]["optimize"]["objective"]["veto"]["scope"] == "suffix"
     assert {"torch", "flytekit", "pytest"} <= manifest["packages"].keys()
@@ -88,12 +72,11 @@ def test_a_run_says_how_to_make_it_again(finished: tuple[Runner, str]) -> None:
         assert len(after["verdicts"]) == 1
 
 
-def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: tuple[Runner, str]) -> None:
+def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: Finished) -> None:
     """Whatever the run's steps took: the prediction of the same run adds up to its ledger."""
-    runner, _ = finished
-    store = runner.folder / "pristine"
-    plan = plan_cluster(RunSettings.read(runner.config), 2, 0, prices=ROOT / "configs/prices.yaml", store=str(store))
-    real = all_runs(Store.open(store))[0].summary.ledger
+    settings, prices = RunSettings.read(finished.runner.config), ROOT / "configs/prices.yaml"
+    plan = plan_cluster(settings, 2, 0, prices=prices, store=str(finished.pristine))
+    real = all_runs(Store.open(finished.pristine))[0].summary.ledger
     told = {str(row): seconds for row, seconds in plan.mu_grpo.seconds.items()}
     rows = ("generate", "verify", "optimize")
     assert sum(told[row] for row in rows) == pytest.approx(sum(real[row] for row in rows), rel=0.2)
@@ -101,16 +84,22 @@ def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: tuple[Runner, str
     assert plan.mu_grpo.updates == 16
 
 
-def test_a_second_run_executes_nothing(finished: tuple[Runner, str]) -> None:
+def test_a_second_run_executes_nothing(finished: Finished) -> None:
     runner, output = finished
     start, decks = time.monotonic(), set((runner.folder / "tmp").rglob("deck.html"))
-    again = assert_succeeded(runner.run("mu_grpo_2", "--seed", "2"))
+    again = runner.made("mu_grpo_2", "--seed", "2")
     assert set((runner.folder / "tmp").rglob("deck.html")) == decks
     assert steps(output)
-    assert steps(again.stdout) == []
-    assert re.search(r"^now +0 artifacts made, \d+ from the cache, in \d", again.stdout, re.MULTILINE)
-    assert _table(again.stdout) == _table(output)
+    assert steps(again) == []
+    assert re.search(r"^now +\d+ artifacts made, 0 from the cache, in \d", output, re.MULTILINE)
+    assert re.search(r"^now +0 artifacts made, \d+ from the cache, in \d", again, re.MULTILINE)
+    assert _table(again) == _table(output)
     assert time.monotonic() - start < 60
+
+
+OPERATION = (
+    "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1 operation.tracker.kind=wandb verify.workers=2"
+)
 
 
 def work(output: str) -> set[str]:
@@ -126,113 +115,88 @@ def work(output: str) -> set[str]:
         ("mu_grpo_1", "optimize.preset=relaxed optimize.learning_rate=2e-4", {"logp", "optimize", "evaluate"}),
         ("mu_grpo_1", "verify.deadline_seconds=3", {"verify", "evaluate"}),
         ("mu_grpo_1", "verify.max_answer_characters=2", {"verify", "logp", "optimize", "evaluate"}),
-        (
-            "mu_grpo_2",
-            "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1 operation.tracker.kind=wandb "
-            "verify.workers=2",
-            set(),
-        ),
+        ("mu_grpo_2", OPERATION, set()),
     ],
     ids=["evaluation", "optimizer", "verifier", "verdicts", "operation"],
 )
 def test_a_changed_setting_repeats_the_steps_that_depend_on_it(
-    finished: tuple[Runner, str], workflow: str, changes: str, done: set[str]
+    finished: Finished, workflow: str, changes: str, done: set[str]
 ) -> None:
-    runner, _ = finished
-    ended = assert_succeeded(runner.run(workflow, "--seed", "2", "--overrides", changes))
-    assert work(ended.stdout) == done
+    assert work(finished.runner.made(workflow, "--seed", "2", "--overrides", changes)) == done
 
 
-def test_settings_that_give_equal_weights_are_two_runs(finished: tuple[Runner, str], tmp_path: Path) -> None:
+def test_settings_that_give_equal_weights_are_two_runs(finished: Finished, tmp_path: Path) -> None:
     """At a rate at which no veto ever acts, with gradients that are never clipped."""
-    runner = Runner(tmp_path)
-    shutil.copytree(finished[0].folder / "pristine", runner.store)
-    overrides = ["", "optimize.preset=relaxed", "optimize.tokens_per_micro_batch=4000"]
-    told, rarely = [], "optimize.learning_rate=1e-8 optimize.max_grad_norm=800"
-    for one in overrides:
-        done = assert_succeeded(runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{rarely} {one}"))
-        assert "stage 1 generate" not in done.stdout  # the rollouts of the first stage are shared
-        told.append(done.stdout)
-    assert "relaxed, mu 8, seed 2: 8 updates" in told[1]
-    store = Store.open(runner.store)
+    runner = finished.copied(tmp_path)
+    rarely, store = "optimize.learning_rate=1e-8 optimize.max_grad_norm=800", Store.open(runner.store)
+    for change in ("", "optimize.preset=relaxed", "optimize.tokens_per_micro_batch=4000"):
+        told = runner.made("mu_grpo_1", "--seed", "2", "--overrides", f"{rarely} {change}")
+        assert "stage 1 generate" not in told  # the rollouts of the first stage are shared
     runs = [run for run in all_runs(store) if run.settings["optimize.learning_rate"] == 1e-8]
-    assert len(runs) == 3
     names = ("preset", "max_grad_norm", "tokens_per_micro_batch")
     made = [tuple(run.settings[f"optimize.{name}"] for name in names) for run in runs]
-    assert set(made) == {
-        ("mu_grpo", 800.0, 8192),
-        ("relaxed", 800.0, 8192),
-        ("mu_grpo", 800.0, 4000),
-    }
-    policies = []
+    assert sorted(made) == [("mu_grpo", 800.0, 4000), ("mu_grpo", 800.0, 8192), ("relaxed", 800.0, 8192)]
+    policies = set()
     for run, settings in zip(runs, made, strict=True):
         report = find_artifact(store, run.report)
         record = json.loads((runner.store / f"runs/{report.digest[:16]}.json").read_text())
         assert tuple(record["settings"]["optimize"][name] for name in names) == settings
-        policies.append(store.manifest(ArtifactRef(kind="policy", digest=record["stages"][1]["policy"])))
+        policies.add(record["stages"][1]["policy"])
         page = (store.path(report) / "report.html").read_text()
         assert f"<tr><th>preset</th><td>{settings[0]}</td></tr>" in page
-    assert len({policy.digest for policy in policies}) == 1  # otherwise this test shows nothing
+    assert len(policies) == 1  # otherwise this test shows nothing
 
 
-def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_path: Path) -> None:
+def test_another_benchmark_runs_nothing_else(finished: Finished, tmp_path: Path) -> None:
     runner, output = finished
-    rows = [
-        {"question": f"{number}+5=", "gold": f"#### {number + 5}"} for number in range(101, 107)
-    ]  # none that is generated
+    rows = [{"question": f"{n}+5=", "gold": f"#### {n + 5}"} for n in range(101, 107)]  # none that is generated
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = f"{{path: {tmp_path}/mine.jsonl, prompt: question, answer: gold, gold: hashes}}"
     benchmarks = f"[held_out, {{name: mine, source: {source}, samples_per_problem: 3}}]"
-    done = assert_succeeded(
-        runner.run("mu_grpo_2", "--seed", "2", "--overrides", f'evaluate.benchmarks="{benchmarks}"')
-    )
+    told = runner.made("mu_grpo_2", "--seed", "2", "--overrides", f'evaluate.benchmarks="{benchmarks}"')
     policies = ("base", "stage 1", "stage 2")
-    assert steps(done.stdout) == [
+    assert steps(told) == [
         "mine gold answers",
         *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify")),
     ]
-    summaries = [run.summary for run in all_runs(Store.open(runner.store))]
+    summaries = [run.summary for run in all_runs(finished.store)]
     (summary,) = (one for one in summaries if len(one.rows[0].benchmarks) == 2)
     for row in summary.rows:
         held_out, mine = row.benchmarks
         assert (held_out.name, mine.name, mine.problems, mine.samples_per_problem) == ("held_out", "mine", 6, 3)
         assert row.accuracy == pytest.approx((held_out.accuracy + mine.accuracy) / 2)
         assert percent(held_out.accuracy) in output
-    assert "mean of 2" in done.stdout
+    assert "mean of 2" in told
 
     (tmp_path / "mine.jsonl").write_text('{"prompt": "11+5=", "answer": "16"}\n')
     own = {"name": "mine", "source": {"path": str(tmp_path / "mine.jsonl")}}
     evaluate = json.dumps({"max_new_tokens": 16, "benchmarks": [own]})
     prompts = json.dumps({"arithmetic": {}, "prompts_per_stage": 1})
-    told = assert_succeeded(runner.run("evaluation", "--evaluate", evaluate, "--prompts", prompts))
-    assert "evaluate stage 2 mine" in steps(told.stdout)
-    assert "on 1 problems" in told.stdout
+    told = runner.made("evaluation", "--evaluate", evaluate, "--prompts", prompts)
+    assert "evaluate stage 2 mine" in steps(told)
+    assert "on 1 problems" in told
 
 
-def test_without_flytes_cache_the_store_knows_what_is_done(finished: tuple[Runner, str], tmp_path: Path) -> None:
-    runner, _ = finished
-    stranger = Runner(tmp_path)
-    done = assert_succeeded(stranger.run("mu_grpo_2", "--seed", "2", "--store", str(runner.store)))
-    assert steps(done.stdout) == []
+def test_without_flytes_cache_the_store_knows_what_is_done(finished: Finished, tmp_path: Path) -> None:
+    assert steps(Runner(tmp_path).made("mu_grpo_2", "--seed", "2", "--store", str(finished.runner.store))) == []
 
 
-def test_a_moved_store_executes_nothing(finished: tuple[Runner, str], tmp_path: Path) -> None:
-    runner, _ = finished
-    shutil.copytree(runner.store, tmp_path / "moved")
-    done = assert_succeeded(runner.run("mu_grpo_2", "--seed", "2", "--store", str(tmp_path / "moved")))
-    assert steps(done.stdout) == []
-    assert f"report  {tmp_path}/moved/report/" in done.stdout
+def test_a_moved_store_executes_nothing(finished: Finished, tmp_path: Path) -> None:
+    shutil.copytree(finished.runner.store, tmp_path / "moved")
+    told = finished.runner.made("mu_grpo_2", "--seed", "2", "--store", str(tmp_path / "moved"))
+    assert steps(told) == []
+    report = re.search(r"^report +(\S+)$", told, re.MULTILINE)
+    assert report is not None
+    assert Path(report[1]).is_relative_to(tmp_path / "moved/report")
+    assert Path(report[1]).is_file()
+    assert f"mu-grpo inspect report/{Path(report[1]).parent.name} --store" in told
 
 
-def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: Path) -> None:
-    runner, _ = finished
-    copy = Runner(tmp_path)
-    shutil.copytree(runner.folder / "pristine", copy.store)
-    shutil.copytree(runner.folder / "home", tmp_path / "home")
-    store = Store.open(copy.store)
-    policy = next(
-        one for one in store.manifests("policy") if one.facts["stage"] == 1 and one.facts["preset"] == "mu_grpo"
-    )
+def test_a_corrupted_artifact_is_named(finished: Finished, tmp_path: Path) -> None:
+    copy = finished.copied(tmp_path)
+    shutil.copytree(finished.runner.folder / "home", tmp_path / "home")
+    policies = [one for one in Store.open(copy.store).manifests("policy") if one.facts["stage"] == 1]
+    (policy,) = (one for one in policies if one.facts["preset"] == "mu_grpo")
     file = copy.store / policy.ref.folder / "model.safetensors"
     damaged = bytearray(file.read_bytes())
     damaged[-1] ^= 1
@@ -240,8 +204,7 @@ def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: P
     text = refusal_text(copy.run("mu_grpo_2", "--seed", "2", "--overrides", "evaluate.problems=10")).replace(" ", "")
     assert "model.safetensors:corrupted" in text
     assert "pyflyterun--overwrite-cache" in text
-    mended = assert_succeeded(copy.run("mu_grpo_2", "--overwrite-cache", "--seed", "2"))
-    assert steps(mended.stdout) == ["stage 1 logp", "stage 1 optimize"]
+    assert steps(copy.made("mu_grpo_2", "--overwrite-cache", "--seed", "2")) == ["stage 1 logp", "stage 1 optimize"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
 from tasks.store import Store
-from tests.workflows.runs import assert_succeeded
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
@@ -18,10 +17,8 @@ CHANGES = "prompts.prompts_per_stage=32 evaluate.problems=10 optimize.responses_
 
 def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "elsewhere")
-    settings = RunSettings.read(
-        CONFIG, "policy.tiny.warm_start.working_updates=60 policy.tiny.warm_start.guessing_updates=20"
-    ).policy
-    made = prepare_policy(store, settings, ArithmeticSettings(levels=[1]), "", 0)
+    warm = "policy.tiny.warm_start.working_updates=60 policy.tiny.warm_start.guessing_updates=20"
+    made = prepare_policy(store, RunSettings.read(CONFIG, warm).policy, ArithmeticSettings(levels=[1]), "", 0)
     shutil.copytree(store.path(made), tmp_path / "policy")
     (tmp_path / "policy" / "manifest.json").unlink()
     rows = [{"prompt": problem.prompt, "answer": str(problem.answer)} for problem in split([1], 0.1)[0][:300]]
@@ -30,14 +27,12 @@ def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     policy = ["--policy", json.dumps({"path": str(tmp_path / "policy")})]
     prompts = ["--prompts", json.dumps({"path": str(tmp_path / "problems.jsonl"), "prompts_per_stage": 32})]
-    done = assert_succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
-    assert "warm start" not in steps(done.stdout)
-    assert "mu_grpo, mu 2, seed 0: 2 updates" in done.stdout
-
-    again = runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES)
-    assert steps(again.stdout) == []
+    command = ("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES)
+    told = runner.made(*command)
+    assert "warm start" not in steps(told)
+    assert "mu_grpo, mu 2, seed 0: 2 updates" in told
+    assert steps(runner.made(*command)) == []
 
     with (tmp_path / "problems.jsonl").open("a") as lines:
         lines.write('{"prompt": "1+1=", "answer": "2"}\n')
-    changed = assert_succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
-    assert "stage 1 generate" in steps(changed.stdout)
+    assert "stage 1 generate" in steps(runner.made(*command))

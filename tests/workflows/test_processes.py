@@ -1,7 +1,6 @@
 """A stage that two processes train together through Flyte's Elastic: as one process does, stopped, and refused."""
 
 import re
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -11,7 +10,7 @@ from safetensors.torch import load_file
 
 from tasks.store import Store
 from tests.train.together import largest_difference
-from tests.workflows.runs import assert_succeeded
+from tests.workflows.runs import Finished
 from tests.workflows.test_decks import decks_of, tabs
 from tools import ROOT
 from tools.forked import Runner
@@ -30,13 +29,11 @@ def policies(runner: Runner) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def trained(finished: tuple[Runner, str]) -> tuple[Runner, str]:
-    runner, _ = finished
-    done = assert_succeeded(runner.run("mu_grpo_1", "--seed", "2", "--overrides", TWO))
-    return runner, done.stdout
+def trained(finished: Finished) -> Finished:
+    return Finished(finished.runner, finished.runner.made("mu_grpo_1", "--seed", "2", "--overrides", TWO))
 
 
-def test_two_processes_make_the_policy_of_one(trained: tuple[Runner, str]) -> None:
+def test_two_processes_make_the_policy_of_one(trained: Finished) -> None:
     runner, output = trained
     made = policies(runner)
     ours, theirs = (load_file(made[kind] / "model.safetensors") for kind in ("deepspeed", "torch"))
@@ -45,22 +42,17 @@ def test_two_processes_make_the_policy_of_one(trained: tuple[Runner, str]) -> No
     assert "Traceback" not in output
 
 
-def test_rank_0_alone_writes_the_deck(trained: tuple[Runner, str]) -> None:
-    runner, _ = trained
-    made = next(
-        one for one in Store.open(runner.store).manifests("policy") if one.settings["backend"]["kind"] == "deepspeed"
-    )
-    (deck,) = [deck for deck in decks_of(runner) if tabs(deck) == ["optimize"] and made.digest in deck]
+def test_rank_0_alone_writes_the_deck(trained: Finished) -> None:
+    made = next(one for one in trained.store.manifests("policy") if one.settings["backend"]["kind"] == "deepspeed")
+    (deck,) = [deck for deck in decks_of(trained.runner) if tabs(deck) == ["optimize"] and made.digest in deck]
     assert deck.count("<svg") == 2
 
 
 @pytest.mark.long
-def test_sigterm_reaches_every_process_and_the_stage_resumes(trained: tuple[Runner, str]) -> None:
-    runner, _ = trained
-    before = policies(runner)["deepspeed"]
-    other = Runner(runner.folder / "stopped")
-    other.folder.mkdir()
-    shutil.copytree(runner.folder / "pristine", other.store)
+def test_sigterm_reaches_every_process_and_the_stage_resumes(trained: Finished) -> None:
+    before, folder = policies(trained.runner)["deepspeed"], trained.runner.folder / "stopped"
+    folder.mkdir()
+    other = trained.copied(folder)
     options = ("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} operation.updates_per_checkpoint=1")
     running = other.launch(*options)
     saved = wait_for(other.store, "progress/*/train-*/manifest.json")
@@ -68,11 +60,10 @@ def test_sigterm_reaches_every_process_and_the_stage_resumes(trained: tuple[Runn
     ended = running.end()
     assert ended.returncode == 128 + signal.SIGTERM, ended.stdout
     assert "stopped by SIGTERM after update" in ended.stdout
-    assert_succeeded(other.run(*options))
+    other.made(*options)
     assert not saved.exists()
-    assert (policies(other)["deepspeed"] / "model.safetensors").read_bytes() == (
-        before / "model.safetensors"
-    ).read_bytes()
+    ours, theirs = (one / "model.safetensors" for one in (policies(other)["deepspeed"], before))
+    assert ours.read_bytes() == theirs.read_bytes()
 
 
 def wait_for(folder: Path, pattern: str) -> Path:
@@ -85,9 +76,8 @@ def wait_for(folder: Path, pattern: str) -> Path:
 
 
 @pytest.mark.long
-def test_an_error_of_a_process_is_the_error_of_the_task(trained: tuple[Runner, str]) -> None:
-    runner, _ = trained
-    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} optimize.max_logp_mismatch=1e-12")
+def test_an_error_of_a_process_is_the_error_of_the_task(trained: Finished) -> None:
+    done = trained.runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} optimize.max_logp_mismatch=1e-12")
     assert done.returncode == 1
     told = re.sub(r"[│\s]+", " ", done.stdout + done.stderr)
     assert "engine and trainer log-probabilities differ by" in told

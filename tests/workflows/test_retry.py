@@ -20,8 +20,9 @@ from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 from tasks.flyte.inputs import OptimizeInputs, RolloutInputs
 from tasks.flyte.tasks import generate, optimize
 from tasks.process.provenance import code
-from tasks.settings import OperationSettings, OptimizeSettings
-from tests.prepared import PROMPTS, ROLLOUT, Learner, prepare_stage, prepare_verdicts
+from tasks.settings import BackendSettings, OperationSettings
+from tasks.store import ArtifactRef
+from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_stage, prepare_verdicts
 from tests.workflows.failing import fail
 from tests.workflows.runs import assert_succeeded
 from tools import ROOT
@@ -37,9 +38,8 @@ Pod = Callable[..., Program]
 
 def pod_of(task: PythonFunctionTask | ArrayNodeMapTask, values: Mapping[str, Any], folder: Path) -> Pod:
     """How Flyte starts a task with these inputs; an attempt's data are in folders that end with its number."""
-    literals = TypeEngine.dict_to_literal_map(
-        FlyteContextManager.current_context(), dict(values), task.python_interface.inputs
-    )
+    context = FlyteContextManager.current_context()
+    literals = TypeEngine.dict_to_literal_map(context, dict(values), task.python_interface.inputs)
     write_proto_to_file(literals.to_flyte_idl(), str(folder / "inputs.pb"))
 
     def start(number: int, **variables: str) -> Program:
@@ -58,27 +58,24 @@ def pod_of(task: PythonFunctionTask | ArrayNodeMapTask, values: Mapping[str, Any
     return start
 
 
+def training_values(
+    inputs: OptimizeInputs, policy: ArtifactRef, rollouts: list[ArtifactRef], verdicts: ArtifactRef
+) -> dict[str, Any]:
+    """The inputs of the task that trains in a first stage."""
+    same = {"inputs": inputs, "reference": policy, "policy": policy}
+    return {**same, "rollouts": rollouts, "verdicts": verdicts, "stage": 0}
+
+
 @pytest.fixture
 def training(learner: Learner, tmp_path: Path, request: pytest.FixtureRequest) -> Pod:
     """A training of many small updates, by the backend that a test names."""
     store, policy = learner
     rollouts, verdicts = prepare_verdicts(store, policy, MANY)
-    settings = {"preset": "mu_grpo", "responses_per_update": 4, "learning_rate": 1e-4}
-    settings["backend"] = getattr(request, "param", {})
-    values = {
-        "inputs": OptimizeInputs(
-            store=store.ref,
-            seed=0,
-            settings=OptimizeSettings.parse(settings),
-            operation=OperationSettings(updates_per_checkpoint=8),
-        ),
-        "reference": policy,
-        "policy": policy,
-        "rollouts": rollouts,
-        "verdicts": verdicts,
-        "stage": 0,
-    }
-    return pod_of(optimize, values, tmp_path)
+    backend = getattr(request, "param", {})
+    settings = OPTIMIZE.model_copy(update={"responses_per_update": 4, "backend": BackendSettings.parse(backend)})
+    often = OperationSettings(updates_per_checkpoint=8)
+    inputs = OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=often)
+    return pod_of(optimize, training_values(inputs, policy, rollouts, verdicts), tmp_path)
 
 
 def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_pb2.ContainerError:
@@ -97,10 +94,7 @@ def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_p
 
 
 @pytest.mark.parametrize(
-    "training",
-    [{}, pytest.param(GROUP, marks=pytest.mark.long)],
-    ids=["torch", "deepspeed"],
-    indirect=True,
+    "training", [{}, pytest.param(GROUP, marks=pytest.mark.long)], ids=["torch", "deepspeed"], indirect=True
 )
 def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, training: Pod, tmp_path: Path) -> None:
     store, _ = learner
@@ -121,8 +115,7 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, training
 
 def test_a_stopped_shard_of_a_map_task_asks_for_a_retry(learner: Learner, tmp_path: Path) -> None:
     store, policy = learner
-    settings = ROLLOUT.model_copy(update={"responses_per_part": 8})
-    inputs = RolloutInputs(store=store.ref, seed=1, settings=settings)
+    inputs = RolloutInputs(store=store.ref, seed=1, settings=IN_PARTS)
     mapped = map_task(partial(generate, inputs=inputs, policy=policy, stage=0))
     shards = prepare_stage(store, MANY, 0, 1)
     values = {"inputs": inputs, "policy": policy, "prompts": shards, "stage": 0}
@@ -146,17 +139,10 @@ def test_a_task_of_other_code_than_its_images_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "recoverable"),
-    [
-        ("RuntimeError", True),
-        ("ArtifactError", True),
-        ("DamagedError", False),
-    ],
+    ("kind", "recoverable"), [("RuntimeError", True), ("ArtifactError", True), ("DamagedError", False)]
 )
 def test_errors_that_a_retry_can_fix_are_recoverable(kind: str, recoverable: bool, tmp_path: Path) -> None:
     output = pod_of(fail, {"kind": kind}, tmp_path)(0).end().stdout
     error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
-    assert error.kind == (
-        errors_pb2.ContainerError.RECOVERABLE if recoverable else errors_pb2.ContainerError.NON_RECOVERABLE
-    ), output
+    assert (error.kind == errors_pb2.ContainerError.RECOVERABLE) is recoverable, output
     assert f"{kind}: what went wrong" in error.message

@@ -10,6 +10,7 @@ from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import asserts, calls, code_settings, fenced, texts
 
 LARGE = "1" + "0" * 4999
+STACK = "resource.RLIMIT_STACK, (1 << 23, 1 << 26)"
 PRINT = {
     "a standard output put aside": (
         "import io, sys\nreal = sys.stdout\nsys.stdout = io.StringIO()\nprint(5)\nreal.write(sys.stdout.getvalue())"
@@ -24,6 +25,7 @@ PRINT = {
         "class Other: pass\n@dataclass\nclass Point:\n x: int\n y: Other\n"
         "assert typing.get_type_hints(Point)['y'] is Other\nprint(Point(5, None).x)"
     ),
+    "a limit other than that of CPU time": f"import resource\nresource.setrlimit({STACK})\nprint(5)",
     "pickled": "import pickle\nclass Point: x = 5\nprint(pickle.loads(pickle.dumps(Point())).x)",
 }
 CALLS = {
@@ -36,10 +38,7 @@ CALLS = {
         f'{{"fn_name": "f", "inputs": [[5000]], "outputs": [{LARGE}]}}',
         "def f(n): return 10 ** (n - 1)",
     ),
-    "an assertion with a module that nobody imported": (
-        asserts("assert math.isclose(f(math.pi), 6.283185307179586)"),
-        "def f(x): return 2 * x",
-    ),
+    "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
 }
 
 
@@ -69,8 +68,3 @@ def test_functions_give_what_they_give_in_python(verifier, gold, program):
 
 def test_numbers_of_livecodebenchs_length_are_read_and_written(verifier):
     assert outcome(verifier, texts((LARGE, LARGE)), "print(int(input()))") is Outcome.CORRECT
-
-
-def test_limits_other_than_that_of_cpu_time_can_be_set(verifier):
-    program = "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (1 << 23, 1 << 26))\nprint(5)"
-    assert outcome(verifier, texts(("", "5")), program) is Outcome.CORRECT

@@ -49,10 +49,10 @@ DOORS = {
     "another's memory": call(310 if X86 else 270, "os.getppid()", 0, 0, 0, 0, 0),
     "another's limits": "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)",
     "other cores": "os.sched_setaffinity(0, {0})",
-    "higher limits": "\n    "
-    + CTYPES
-    + "    limits = (ctypes.c_ulong * 2)(1 << 50, 1 << 50)\n"
-    + "    if libc.setrlimit(9, limits) < 0: raise OSError(ctypes.get_errno(), 'refused')",
+    "higher limits": (
+        f"{CTYPES}    limits = (ctypes.c_ulong * 2)(1 << 50, 1 << 50)\n"
+        "    if libc.setrlimit(9, limits) < 0: raise OSError(ctypes.get_errno(), 'refused')"
+    ),
     "another user": "os.setuid(0)",
     "its environment as a file": "open('/proc/self/environ')",
     "its parent's environment": "open(f'/proc/{os.getppid()}/environ')",
@@ -86,7 +86,7 @@ def test_a_forbidden_action_is_stopped(sandbox, door):
 
 def test_what_a_confined_program_sees(sandbox):
     program = """
-import os, sys
+import os
 print(sorted(os.environ))
 opened = []
 for number in range(64):
@@ -96,16 +96,12 @@ for number in range(64):
     except OSError:
         pass
 print(opened)
-print(os.path.exists(sys.argv[0]), sys.flags.no_user_site, sys.flags.safe_path)
 open(os.devnull, "w").write("x")
-print(len(os.urandom(8)), sum(range(10)))
+print(len(os.urandom(8)))
 """
     ran = sandbox.run(program, "run", b"")
-    assert ran.output.decode().splitlines()[:2] == [
-        "['LC_CTYPE', 'OMP_WAIT_POLICY', 'OPENBLAS_NUM_THREADS', 'PYTHONHASHSEED']",
-        "[0, 1, 2]",
-    ]
-    assert ran.output.decode().splitlines()[-1] == "8 45"
+    variables = "['LC_CTYPE', 'OMP_WAIT_POLICY', 'OPENBLAS_NUM_THREADS', 'PYTHONHASHSEED']"
+    assert ran.output.decode().splitlines() == [variables, "[0, 1, 2]", "8"]
     assert ran.end is End.WELL
 
 

@@ -18,17 +18,15 @@ LONGEST = 1 << 20
 
 def asked(gold):
     """The mode of every test, and what its program is asked."""
-    return [
-        (test.mode, test.given if test.mode == "run" else json.loads(test.given)) for test in read_gold(gold, LONGEST)
-    ]
+    tests = read_gold(gold, LONGEST)
+    return [(test.mode, test.given if test.mode == "run" else json.loads(test.given)) for test in tests]
 
 
 def test_tests_with_standard_input_and_output():
     gold = texts(("2 3\n", "5\n"), ("", "0"))
     assert asked(gold) == [("run", b"2 3\n"), ("run", b"")]
-    first, second = read_gold(gold, LONGEST)
-    assert (first.holds(b"5", 0.0, None), first.holds(b"0", 0.0, None)) == (True, False)
-    assert (second.holds(b"5", 0.0, None), second.holds(b"0", 0.0, None)) == (False, True)
+    held = [[test.holds(output, 0.0, None) for output in (b"5", b"0")] for test in read_gold(gold, LONGEST)]
+    assert held == [[True, False], [False, True]]
     assert asked('{"inputs": ["1"], "outputs": ["2"], "fn_name": null}') == [("run", b"1")]
 
 
@@ -117,16 +115,13 @@ def test_what_takes_long_to_read_is_not_read_to_the_end(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("machine", "header"),
-    [
-        ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
-        ("aarch64", "/usr/include/asm-generic/unistd.h"),
-    ],
+    ("machine", "header"), [("x86_64", "x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "asm-generic/unistd.h")]
 )
 def test_numbers_of_system_calls_are_those_of_the_kernel(machine, header):
-    if not Path(header).exists():
-        pytest.skip(f"{header} is missing: install linux-libc-dev")
-    words = [line.split() for line in Path(header).read_text().splitlines() if line.startswith("#define __NR")]
+    path = Path("/usr/include", header)
+    if not path.exists():
+        pytest.skip(f"{path} is missing: install linux-libc-dev")
+    words = [line.split() for line in path.read_text().splitlines() if line.startswith("#define __NR")]
     known = {word[1].split("_", 3)[3]: int(word[2]) for word in words if len(word) > 2 and word[2].isdigit()}
     known.setdefault("newfstatat", known.get("fstatat"))
     allowed = allowed_calls(machine)
@@ -158,7 +153,7 @@ def test_numbers_of_system_calls_are_those_of_the_kernel(machine, header):
         ("0.5", "0_5", False),
     ],
 )
-def test_same_text(expected, given_text, same):
+def test_texts_are_compared_by_lines_and_numbers_by_value(expected, given_text, same):
     assert same_text(expected, given_text, 1e-6) is same
     assert not same_text("0.5", "0.50000000001", 0)
 
@@ -189,7 +184,7 @@ def test_a_long_line_that_is_nearly_a_number_is_compared_at_once():
         ({"a": 1}, [["a", 1]], False),
     ],
 )
-def test_same_value(expected, given_value, same):
+def test_values_are_compared_by_type_and_within_the_tolerance(expected, given_value, same):
     assert same_value(expected, given_value, 1e-6) is same
 
 

@@ -2,38 +2,24 @@
 
 import random
 from collections.abc import Iterator
+from statistics import fmean
 from textwrap import indent
 
-from tasks.data.arithmetic import PROGRAM, problems
-from tasks.settings import VerifySettings
 from tasks.store.tables import read_table
-from tasks.verify.pool import Verifier
 from tasks.verify.step import verify_rollouts
 from tests.verify.helpers import asserts, calls, code_settings, fenced, texts
 from tests.verify.test_step import shard
 
 # Functions of a list of whole numbers: what they must give, and bodies that do, or do not.
 TASKS = {
-    "total": (
-        sum,
-        ["return sum(x)", "t = 0\nfor one in x: t += one\nreturn t"],
-        ["return sum(x[1:])", "return 0"],
-    ),
+    "total": (sum, ["return sum(x)", "t = 0\nfor one in x: t += one\nreturn t"], ["return sum(x[1:])", "return 0"]),
     "largest": (
         max,
         ["return max(x)", "return sorted(x)[-1]", "return -heapq.nsmallest(1, [-one for one in x])[0]"],
         ["return x[0]", "return min(x)", "return max(x) + 1e-3", "return str(max(x))"],
     ),
-    "ordered": (
-        sorted,
-        ["return sorted(x)", "x.sort()\nreturn x"],
-        ["return x", "return x.sort()", "return set(x)"],
-    ),
-    "mean": (
-        lambda x: sum(x) / len(x),
-        ["return statistics.fmean(x)", "return sum(x) / len(x)"],
-        ["return sum(x) // len(x)"],
-    ),
+    "ordered": (sorted, ["return sorted(x)", "x.sort()\nreturn x"], ["return x", "return x.sort()", "return set(x)"]),
+    "mean": (fmean, ["return statistics.fmean(x)", "return sum(x) / len(x)"], ["return sum(x) // len(x)"]),
     "pairs": (
         lambda x: [[one, x.count(one)] for one in sorted(set(x))],
         ["return [[one, x.count(one)] for one in sorted(set(x))]", "return sorted(map(list, Counter(x).items()))"],
@@ -100,13 +86,3 @@ def test_timeouts_crashes_and_missing_programs(store):
     outcomes = [(one["outcome"], one["reward"]) for one in read_table(store.path(ref) / "verdicts.parquet").to_pylist()]
     none, unparsable = ("no_answer", 0.0), ("gold_unparsable", None)
     assert outcomes == [none] * 4 + [("missing", None)] + [unparsable] * 3 + [("correct", 1.0)]
-
-
-def test_mathematics_in_code_is_no_answer_and_the_other_way_round():
-    (problem, *_) = problems(1)
-    boxed, program = problem.solution(), problem.solution(form=PROGRAM)
-    with Verifier(code_settings()) as verifier:
-        code = verifier.verify([(problem.gold(PROGRAM), program), (problem.gold(PROGRAM), boxed)])
-    with Verifier(VerifySettings(workers=1, deadline_seconds=30.0)) as verifier:
-        maths = verifier.verify([(problem.gold(), boxed), (problem.gold(), program)])
-    assert [one.outcome for one in code] == [one.outcome for one in maths] == ["correct", "no_answer"]
