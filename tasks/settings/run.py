@@ -26,7 +26,7 @@ from tasks.settings.steps import (
     TensorBoardTracker,
     WandbTracker,
 )
-from tasks.settings.verify import MathVerifySettings, VerifySettings
+from tasks.settings.verify import MathVerifySettings, VerifySettings, without_digest
 
 
 class RunSettings(Settings):
@@ -296,16 +296,20 @@ def _parse_overrides(text: str) -> dict[str, Any]:
 
 
 def _apply_changes(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return values with changes merged in; a new source or function drops the fields of the old one."""
+    """Return values with changes merged in; a new source drops the fields of the old one.
+
+    The digest of a function's source is dropped too, because the source may have changed since it was computed.
+    """
     values = dict(values)
-    for name, dropped in {"policy": _SOURCE_FIELDS, "prompts": _SOURCE_FIELDS, "verify": {"source_digest"}}.items():
+    for name in ("policy", "prompts"):
         old, new = values.get(name), changes.get(name)
         if not isinstance(old, dict) or not isinstance(new, dict):
             continue
         # A change inside the old source keeps it; only another source replaces it.
-        if "function" in new or any(old.get(key) is None for key in _SOURCES & set(new)):
-            values[name] = {key: value for key, value in old.items() if key not in dropped}
-    return RunSettings.merge(values, changes)
+        if any(old.get(key) is None for key in _SOURCES & set(new)):
+            values[name] = {key: value for key, value in old.items() if key not in _SOURCE_FIELDS}
+    merged = RunSettings.merge(values, changes)
+    return {**merged, "verify": without_digest(merged["verify"])} if isinstance(merged.get("verify"), dict) else merged
 
 
 def _difference(values: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
