@@ -11,7 +11,16 @@ import yaml
 from pydantic import ConfigDict, Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import WHOLE_RUN, FlyteModel, Settings, StorePlace, flat, read_yaml
+from tasks.settings.base import (
+    WHOLE_RUN,
+    FlyteModel,
+    RepeatedKeyError,
+    Settings,
+    StorePlace,
+    flat,
+    load_yaml,
+    read_yaml,
+)
 from tasks.settings.data_sets import HELD_OUT
 from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
@@ -284,7 +293,9 @@ def _parse_overrides(text: str) -> dict[str, Any]:
         if not separator or not name:
             raise SettingsError(f"overrides: {word!r} is not of the form field=value, as in optimize.preset=relaxed")
         try:
-            change: Any = yaml.safe_load(value)
+            change: Any = load_yaml(value)
+        except RepeatedKeyError as error:
+            raise SettingsError(f"overrides: {name}: {value!r}: {error}.") from None
         except yaml.YAMLError:
             raise SettingsError(
                 f"overrides: {name}: {value!r} is not YAML. Quote a value that has spaces: {name}='[{{a: 1}}, b]'"
