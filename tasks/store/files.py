@@ -179,10 +179,19 @@ def _raise_unless_gone(error: OSError) -> None:
         raise error
 
 
+def _process_space() -> str:
+    """Return a name for the processes that this process can see; containers of one host name see different ones."""
+    try:
+        namespace = f"-{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # Only Linux has these files.
+        namespace = ""
+    return socket.gethostname() + namespace
+
+
 @contextmanager
 def staging_folder(root: Path) -> Iterator[Path]:
     """Yield a folder of a store in which to prepare files; it is removed after the block, unless it was moved."""
-    folder = root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+    folder = root / STAGING / f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with disk_errors(root):
             folder.mkdir(parents=True)
@@ -192,10 +201,10 @@ def staging_folder(root: Path) -> Iterator[Path]:
 
 
 def sweep(root: Path) -> None:
-    """Remove the staging folders of writers that died on this machine."""
+    """Remove the staging folders of dead writers whose processes this process could see."""
     for folder in (root / STAGING).glob("*-*-*"):
-        host, pid, _ = folder.name.rsplit("-", 2)
-        if host == socket.gethostname() and pid.isdigit() and not psutil.pid_exists(int(pid)):
+        space, pid, _ = folder.name.rsplit("-", 2)
+        if space == _process_space() and pid.isdigit() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -2,7 +2,10 @@
 
 import errno
 import multiprocessing
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +68,14 @@ with Store.open({str(store.root)!r}).write("prompts", settings={{}}, parents={{}
         assert len(list((store.root / "staging").iterdir())) == 2
         store.sweep()
         assert [path.name for path in (store.root / "staging").iterdir()] == [draft.path.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to hide processes")
+def test_a_writer_in_another_container_of_the_same_host_name_is_left_alone(store: Store) -> None:
+    code = f"from tasks.store import Store; Store.open({str(store.root)!r}).sweep()"
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code], check=True)
+        assert draft.path.is_dir()
 
 
 def test_two_writers_of_the_same_artifact_both_succeed(store: Store) -> None:
