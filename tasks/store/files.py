@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import socket
 import uuid
@@ -29,6 +30,8 @@ OBJECTS_AT_ONCE = 16
 """Number of small objects that are read in parallel."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)$")
+"""End of the message of an error of the system in Rust, with its number."""
 _FIXES = {
     errno.ENOSPC: "The disk is full: free some space",
     errno.EDQUOT: "The disk quota is used up: free some space",
@@ -213,14 +216,22 @@ def disk_errors(root: Path) -> Iterator[None]:
     """Raise errors of the disk inside the block with their fixes, if they name a file below ``root`` or no file."""
     try:
         yield
-    except OSError as error:
-        below = not isinstance(error.filename, str) or Path(error.filename).is_relative_to(root)
-        if below and (fix := disk_fix(error)):
+    except Exception as error:
+        found = error if isinstance(error, OSError) else _full_disk(error)
+        below = not isinstance(found.filename, str) or Path(found.filename).is_relative_to(root)
+        if below and (fix := disk_fix(found)):
             raise ArtifactError(
-                f"{error.filename or root}: {error.strerror}. {fix}, then start the same command again: "
+                f"{found.filename or root}: {found.strerror}. {fix}, then start the same command again: "
                 "committed artifacts are kept."
             ) from error
         raise
+
+
+def _full_disk(error: Exception) -> OSError:
+    """Return the error of a full disk that a library in Rust raised, such as safetensors; else one without a number."""
+    match = _RUST_ERROR.search(str(error))
+    number = int(match[1]) if match else 0
+    return OSError(number, os.strerror(number)) if number in (errno.ENOSPC, errno.EDQUOT) else OSError()
 
 
 def disk_fix(error: OSError) -> str:
