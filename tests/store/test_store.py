@@ -13,6 +13,8 @@ import pytest
 from tasks.errors import ArtifactError
 from tasks.process.provenance import process
 from tasks.store import Store
+from tasks.store.files import Folder
+from tasks.store.s3 import Bucket
 from tests.store.writers import run_at_once, run_until_killed, write
 
 
@@ -111,6 +113,21 @@ def test_missing_and_unreadable_files_are_named(store: Store, name: str, text: s
         file.write_text(text)
     with pytest.raises(ArtifactError, match=message):
         store.path(ref)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *((text, r"damaged, because it holds no id of a store\. Restore") for text in ("", "{", "[]", '{"id": 3}')),
+        ('{"schema_version": 1}', r"damaged, because it holds no id"),
+        ('{"schema_version": 2, "id": "a"}', r"schema version 2; this code reads 1\. Update the code"),
+    ],
+)
+def test_a_marker_without_an_id_is_named(tmp_path: Path, bucket: str, text: str, message: str) -> None:
+    for uri, write_marker in ((str(tmp_path / "s"), Folder(tmp_path / "s").write), (bucket, Bucket(bucket).write)):
+        write_marker("store.json", text.encode())
+        with pytest.raises(ArtifactError, match=rf"{uri}/store\.json: {message}"):
+            Store.open(uri, create=False)
 
 
 def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
