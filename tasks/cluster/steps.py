@@ -133,12 +133,11 @@ def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[tuple[
 
 def problem_count(run: RunSettings, measure: Measure) -> int:
     """Return the number of problems of a benchmark without a download; ``evaluate.problems`` if it is unknown."""
-    if measure.benchmark.problems is not None:
-        return measure.benchmark.problems
-    source = measure.benchmark.source
+    source, most = measure.benchmark.source, measure.benchmark.problems
     if source is not None and source.arithmetic is not None:
-        return len(split(list(source.arithmetic.levels), source.arithmetic.held_out_share)[1])
-    return run.evaluate.problems
+        held_out = len(split(list(source.arithmetic.levels), source.arithmetic.held_out_share)[1])
+        return min(held_out, most or held_out)
+    return most or run.evaluate.problems
 
 
 def evaluation_responses(run: RunSettings, measure: Measure) -> int:

@@ -224,7 +224,7 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
     opened = Store.open(store, create=False)
     trained = trained_policies(opened, algorithm, seed)[1:]
     return OpenRescore(
-        verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify),
+        verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify.renewed()),
         stages=list(range(len(trained))),
         rollouts=[policy.parents["rollouts"] for policy in trained],
         verdicts=[policy.parents["verdicts"][0] for policy in trained],
@@ -264,7 +264,7 @@ def open_evaluation(
 
     opened = Store.open(store, create=False)
     ref = find_artifact(opened, policy, "policy")
-    benchmark_measures = measures(with_commits(evaluate, operation.mirror), prompts, verify, evaluate.engine)
+    benchmark_measures = measures(with_commits(evaluate, operation.mirror), prompts, verify.renewed(), evaluate.engine)
     return OpenEvaluation(policy=ref, **_measurements(opened.ref, seed, benchmark_measures, operation))
 
 

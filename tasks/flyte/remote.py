@@ -42,6 +42,7 @@ from tasks.errors import DeploymentError, SettingsError
 from tasks.experiments.result import ReproductionResult
 from tasks.report.summary import RunSummary
 from tasks.settings import Settings
+from tasks.settings.base import load_yaml
 from tasks.settings.deployment import VARIABLE
 from tasks.stored.results import EvaluatedPolicy
 
@@ -427,11 +428,13 @@ def _time(text: str) -> datetime:
 
 def _mapping(name: str, text: str) -> dict[str, Any]:
     try:
-        value = yaml.safe_load(text)
+        value = load_yaml(text)
     except yaml.YAMLError:
         value = None
     if not isinstance(value, dict):
-        raise SettingsError(f"--set {name}: got {text!r}; allowed: an object, as '{{field: value}}'.")
+        raise SettingsError(
+            f"--set {name}: got {text!r}; allowed: an object, as '{{field: value}}', with every key once."
+        )
     return value
 
 

@@ -106,6 +106,33 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flattened
 
 
+class RepeatedKeyError(yaml.YAMLError):
+    """A dictionary in YAML has a key twice."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which refuses a repeated key; the safe loader would drop the first of the two values."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[Any, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    raise RepeatedKeyError(
+                        f"the key {key.value!r} is in line {lines[key.value]} and again in line {line}. Remove one of "
+                        "them"
+                    )
+                lines[key.value] = line
+        return node
+
+
+def load_yaml(text: str) -> Any:
+    """Return the value that a text in YAML has; raise ``yaml.YAMLError`` if it is not YAML or repeats a key."""
+    return yaml.load(text, _Loader)  # noqa: S506 - a subclass of the safe loader
+
+
 def read_packaged_yaml(module: str, name: str) -> Any:
     """Return the content of the YAML file ``name`` in the folder of a module; ``module`` is its ``__file__``.
 
@@ -130,9 +157,11 @@ def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> 
     """
     where = f"{name}: {path}" if name else str(path)
     try:
-        values = yaml.safe_load(path.read_text())
+        values = load_yaml(path.read_text())
     except OSError as error:
         raise SettingsError(f"{where}: {error.strerror}. Name a YAML file such as {example}.") from None
+    except RepeatedKeyError as error:
+        raise SettingsError(f"{where}: {error}.") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"{where}: not YAML: {error}") from None
     if not isinstance(values, dict):

@@ -11,7 +11,16 @@ import yaml
 from pydantic import ConfigDict, Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import WHOLE_RUN, FlyteModel, Settings, StorePlace, flat, read_yaml
+from tasks.settings.base import (
+    WHOLE_RUN,
+    FlyteModel,
+    RepeatedKeyError,
+    Settings,
+    StorePlace,
+    flat,
+    load_yaml,
+    read_yaml,
+)
 from tasks.settings.data_sets import HELD_OUT
 from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
@@ -26,7 +35,7 @@ from tasks.settings.steps import (
     TensorBoardTracker,
     WandbTracker,
 )
-from tasks.settings.verify import MathVerifySettings, VerifySettings
+from tasks.settings.verify import MathVerifySettings, VerifySettings, without_digest
 
 
 class RunSettings(Settings):
@@ -284,7 +293,9 @@ def _parse_overrides(text: str) -> dict[str, Any]:
         if not separator or not name:
             raise SettingsError(f"overrides: {word!r} is not of the form field=value, as in optimize.preset=relaxed")
         try:
-            change: Any = yaml.safe_load(value)
+            change: Any = load_yaml(value)
+        except RepeatedKeyError as error:
+            raise SettingsError(f"overrides: {name}: {value!r}: {error}.") from None
         except yaml.YAMLError:
             raise SettingsError(
                 f"overrides: {name}: {value!r} is not YAML. Quote a value that has spaces: {name}='[{{a: 1}}, b]'"
@@ -296,16 +307,20 @@ def _parse_overrides(text: str) -> dict[str, Any]:
 
 
 def _apply_changes(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return values with changes merged in; a new source or function drops the fields of the old one."""
+    """Return values with changes merged in; a new source drops the fields of the old one.
+
+    The digest of a function's source is dropped too, because the source may have changed since it was computed.
+    """
     values = dict(values)
-    for name, dropped in {"policy": _SOURCE_FIELDS, "prompts": _SOURCE_FIELDS, "verify": {"source_digest"}}.items():
+    for name in ("policy", "prompts"):
         old, new = values.get(name), changes.get(name)
         if not isinstance(old, dict) or not isinstance(new, dict):
             continue
         # A change inside the old source keeps it; only another source replaces it.
-        if "function" in new or any(old.get(key) is None for key in _SOURCES & set(new)):
-            values[name] = {key: value for key, value in old.items() if key not in dropped}
-    return RunSettings.merge(values, changes)
+        if any(old.get(key) is None for key in _SOURCES & set(new)):
+            values[name] = {key: value for key, value in old.items() if key not in _SOURCE_FIELDS}
+    merged = RunSettings.merge(values, changes)
+    return {**merged, "verify": without_digest(merged["verify"])} if isinstance(merged.get("verify"), dict) else merged
 
 
 def _difference(values: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Settings of the verifier, one class for each kind of judging responses."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -8,6 +9,11 @@ from tasks.settings.base import Kinds, Number, Settings
 from tasks.settings.functions import find_function
 
 VerifyKind = Literal["math", "code", "function"]
+
+
+def without_digest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain values of a verifier without the digest of its function's source."""
+    return {name: value for name, value in values.items() if name != "source_digest"}
 
 
 class VerifySettings(Kinds):
@@ -21,6 +27,10 @@ class VerifySettings(Kinds):
     """Largest address space of a worker, in MiB."""
     max_failure_share: Number = Field(0.02, ge=0, le=1)
     """Largest share of a stage's responses that time out or crash the verifier; a larger share stops the stage."""
+
+    def renewed(self) -> "VerifySettings":
+        """Return these settings with the digest of the function's source as it is now, if they name a function."""
+        return VerifySettings.parse(without_digest(self.model_dump(mode="json")))
 
 
 class MathVerifySettings(VerifySettings):
@@ -72,8 +82,9 @@ class FunctionVerifySettings(VerifySettings):
 
     kind: Literal["function"] = "function"
     source_digest: str = ""
-    """SHA-256 of the function's file and of the files beside it that it imports. It is filled in when settings are
-    read, so that responses are judged again after an edit. Workers refuse to load a source with another digest."""
+    """SHA-256 of the function's file and of the files beside it that it imports. It is computed at the start of
+    every run, in place of a given value, so that responses are judged again after an edit. Workers refuse to load a
+    source with another digest."""
     function: str
     """The function as ``module:name``, such as ``my_rewards:score``. The module must be a file in the current folder
     or importable."""

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import socket
 import uuid
@@ -29,6 +30,8 @@ OBJECTS_AT_ONCE = 16
 """Number of small objects that are read in parallel."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)$")
+"""End of the message of an error of the system in Rust, with its number."""
 _FIXES = {
     errno.ENOSPC: "The disk is full: free some space",
     errno.EDQUOT: "The disk quota is used up: free some space",
@@ -179,10 +182,19 @@ def _raise_unless_gone(error: OSError) -> None:
         raise error
 
 
+def _process_space() -> str:
+    """Return a name for the processes that this process can see; containers of one host name see different ones."""
+    try:
+        namespace = f"-{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # Only Linux has these files.
+        namespace = ""
+    return socket.gethostname() + namespace
+
+
 @contextmanager
 def staging_folder(root: Path) -> Iterator[Path]:
     """Yield a folder of a store in which to prepare files; it is removed after the block, unless it was moved."""
-    folder = root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+    folder = root / STAGING / f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with disk_errors(root):
             folder.mkdir(parents=True)
@@ -192,10 +204,10 @@ def staging_folder(root: Path) -> Iterator[Path]:
 
 
 def sweep(root: Path) -> None:
-    """Remove the staging folders of writers that died on this machine."""
+    """Remove the staging folders of dead writers whose processes this process could see."""
     for folder in (root / STAGING).glob("*-*-*"):
-        host, pid, _ = folder.name.rsplit("-", 2)
-        if host == socket.gethostname() and pid.isdigit() and not psutil.pid_exists(int(pid)):
+        space, pid, _ = folder.name.rsplit("-", 2)
+        if space == _process_space() and pid.isdigit() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -204,14 +216,22 @@ def disk_errors(root: Path) -> Iterator[None]:
     """Raise errors of the disk inside the block with their fixes, if they name a file below ``root`` or no file."""
     try:
         yield
-    except OSError as error:
-        below = not isinstance(error.filename, str) or Path(error.filename).is_relative_to(root)
-        if below and (fix := disk_fix(error)):
+    except Exception as error:
+        found = error if isinstance(error, OSError) else _full_disk(error)
+        below = not isinstance(found.filename, str) or Path(found.filename).is_relative_to(root)
+        if below and (fix := disk_fix(found)):
             raise ArtifactError(
-                f"{error.filename or root}: {error.strerror}. {fix}, then start the same command again: "
+                f"{found.filename or root}: {found.strerror}. {fix}, then start the same command again: "
                 "committed artifacts are kept."
             ) from error
         raise
+
+
+def _full_disk(error: Exception) -> OSError:
+    """Return the error of a full disk that a library in Rust raised, such as safetensors; else one without a number."""
+    match = _RUST_ERROR.search(str(error))
+    number = int(match[1]) if match else 0
+    return OSError(number, os.strerror(number)) if number in (errno.ENOSPC, errno.EDQUOT) else OSError()
 
 
 def disk_fix(error: OSError) -> str:

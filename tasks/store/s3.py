@@ -10,6 +10,7 @@ import base64
 import errno
 import hashlib
 import logging
+import math
 import mimetypes
 import os
 import threading
@@ -33,7 +34,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from tasks.errors import ArtifactError, DamagedError
+from tasks.errors import ArtifactError, DamagedError, SettingsError
 from tasks.process.logs import logger
 from tasks.process.progress import bar
 from tasks.store.files import RESTORE, StoredFile, atomic_path, disk_fix, sha256, thread_map
@@ -89,7 +90,15 @@ def _exists_already(error: BaseException) -> bool:
 
 
 def _patience() -> float:
-    return float(os.environ.get("MU_GRPO_S3_PATIENCE", "120"))
+    """Return the seconds that ``MU_GRPO_S3_PATIENCE`` holds, 120 when it is empty or not set."""
+    text = os.environ.get("MU_GRPO_S3_PATIENCE") or "120"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:  # nan is not at least 0 either.
+        raise SettingsError(f"MU_GRPO_S3_PATIENCE: got {text!r}; allowed: a number of seconds from 0 on, such as 120.")
+    return seconds
 
 
 def retrying(seconds: float | None = None) -> Retrying:

@@ -102,7 +102,8 @@ class Store:
         """Return the store at a folder or an ``s3://`` address; if ``create``, create it when there is none.
 
         Raises:
-            ArtifactError: the address is not allowed or cannot be written, or without ``create`` holds no store.
+            ArtifactError: the address is not allowed or cannot be written, or without ``create`` holds no store; or the
+                file with the store's id is damaged.
         """
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
@@ -116,7 +117,8 @@ class Store:
             marker = place.read(MARKER)
         if marker is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
-        store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=json.loads(marker)["id"]))
+        address = bucket.uri if bucket else str(root)
+        store = cls(StoreRef(uri=address, id=_id_in(marker, f"{address}/{MARKER}")))
         store.remote = bucket  # This reuses the open connection.
         return store
 
@@ -342,6 +344,23 @@ def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
     from tasks.store.s3 import Bucket  # Its packages take a second to import.
 
     return Bucket(uri, seconds)
+
+
+def _id_in(marker: bytes, name: str) -> str:
+    """Return the id of a store from the content of its marker, a file or an object with a name."""
+    try:
+        values = json.loads(marker)
+        version, found = values["schema_version"], values["id"]
+    except (ValueError, KeyError, TypeError):
+        version, found = SCHEMA, None
+    if version != SCHEMA:
+        raise ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+    if not isinstance(found, str) or not found:
+        raise ArtifactError(
+            f"{name}: damaged, because it holds no id of a store. Restore it from a copy. Without a copy, delete it: "
+            "the next run makes another id, with which all its steps run again, and the artifacts are kept."
+        )
+    return found
 
 
 def _cache() -> Path:

@@ -125,18 +125,23 @@ def test_credentials_that_expire_are_named_and_the_work_goes_on(place: str, flak
 
 FULL = """
 import shutil, sys
+import numpy as np
+from safetensors.numpy import save_file
 from tasks.store import Store
 from tasks.errors import ArtifactError
 
 store = Store.open(sys.argv[1])
-def write(size):
+def write(size, tensors=False):
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-        (draft.path / "data.bin").write_bytes(b"x" * size)
+        if tensors:
+            save_file({"data": np.zeros(size, np.uint8)}, draft.path / "data.safetensors")
+        else:
+            (draft.path / "data.bin").write_bytes(b"x" * size)
     return draft.ref
 kept = write(700_000)
-for size in (10_000_000, 600_000):
+for size, tensors in ((10_000_000, False), (10_000_000, True), (600_000, False)):
     try:
-        write(size)
+        write(size, tensors)
     except ArtifactError as error:
         print(error.message)
 print("artifacts", len(store.manifests("prompts")), "staged", list((store.root / "staging").iterdir()))
@@ -155,7 +160,7 @@ print("whole")
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk")
-@pytest.mark.parametrize(("where", "refusals"), [("folder", 2), ("s3", 3)])
+@pytest.mark.parametrize(("where", "refusals"), [("folder", 3), ("s3", 4)])
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     where: str, refusals: int, bucket: str, s3: S3, tmp_path: Path
 ) -> None:

@@ -14,12 +14,14 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import Literal
 
 from tasks.cluster.preflight import roles_of, workflow_of
+from tasks.errors import SettingsError
 from tasks.process.provenance import code
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment
 from tools.cache_versions import ROOT, declared, version
 from tools.serialised import Serialised, function_of, serialise
+from workflows import launch_plans
 from workflows.launch_plans import PLANS
 
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
@@ -161,6 +163,23 @@ def written(config: Path) -> dict[str, Any]:
     if "experiment" in yaml.safe_load(config.read_text()):
         return {"experiment": read_experiment(config)[0]}
     return dict(RunSettings.read(config))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": "every day"}, r"launch_plans\.weekly\.schedule: got 'every day'; allowed: a cron expression"),
+        ({"config": "none.yaml"}, r"launch_plans\.weekly\.config: .*none\.yaml: No such file"),
+    ],
+)
+def test_a_mistake_in_a_launch_plan_names_its_field(
+    changes: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"config": "configs/tiny-cpu.yaml", "schedule": "0 3 * * 0", **changes}
+    deployment = DeploymentSettings.parse({"store": "s3://bucket", "launch_plans": {"weekly": plan}})
+    monkeypatch.setattr(launch_plans, "DEPLOYMENT", deployment)
+    with pytest.raises(SettingsError, match=message):
+        launch_plans._launch_plan("weekly")
 
 
 def test_launch_plans_fix_what_decides_a_result(registered: Registered) -> None:

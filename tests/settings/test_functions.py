@@ -107,6 +107,16 @@ def test_settings_that_were_read_before_need_no_file(here: Path) -> None:
     assert VerifySettings.model_validate_json(settings.model_dump_json()) == settings
 
 
+def test_a_copied_digest_is_computed_anew_when_a_user_gives_the_settings(here: Path) -> None:
+    (here / "mine.py").write_text(SCORE)
+    run = RunSettings.read(CONFIG, "verify.kind=function verify.function=mine:score")
+    (here / "mine.py").write_text(SCORE.replace("1.0", "2.0"))
+    digest = find_function("mine:score").digest
+    for verify in (RunSettings.merged(run.given(), "").verify, run.verify.renewed()):
+        assert verify == run.verify.model_copy(update={"source_digest": digest}) != run.verify
+    assert MathVerifySettings(workers=3).renewed() == MathVerifySettings(workers=3)
+
+
 def test_an_override_of_the_function_has_the_digest_of_the_new_one(here: Path) -> None:
     (here / "mine.py").write_text(f"{SCORE}\n\n{SCORE.replace('score', 'other')}")
     (here / "more.py").write_text(SCORE)

@@ -145,6 +145,13 @@ def test_a_file_that_holds_no_settings(tmp_path: Path, text: str) -> None:
         RunSettings.read(path)
 
 
+def test_a_key_that_a_file_repeats(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("seed: 1\nrollout: {max_new_tokens: 16}\nseed: 2\n")
+    with pytest.raises(SettingsError, match=r"run\.yaml: the key 'seed' is in line 1 and again in line 3\. Remove one"):
+        RunSettings.read(path)
+
+
 def test_yaml_exponents_without_a_dot_are_numbers() -> None:
     values: dict[str, Any] = yaml.safe_load("{preset: grpo, responses_per_update: 8, learning_rate: 1e-4}")
     assert isinstance(values["learning_rate"], str)
@@ -177,6 +184,7 @@ def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> No
     [
         *((text, "is not of the form field=value") for text in ("seed", "=3", "seed 3")),
         ("evaluate.benchmarks=[{name: a}]", r"overrides: evaluate\.benchmarks: '\[\{name:' is not YAML\. Quote"),
+        ("policy.tiny='{heads: 1, heads: 2}'", r"policy\.tiny: '\{heads: 1, heads: 2\}': the key 'heads' is in line 1"),
         ("policy.path='a b", "has a quotation mark that is not closed"),
     ],
 )

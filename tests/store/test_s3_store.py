@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.errors import ArtifactError
+from tasks.errors import ArtifactError, SettingsError
 from tasks.store import ArtifactRef, Store
 from tasks.store.s3 import PART_BYTES
 from tests.prepared import run_python
@@ -44,6 +44,15 @@ def test_opening_at_once_gives_one_id(bucket: str, s3: S3) -> None:
     s3.skip_unless_it_can("keep the first of two conditional writes at the same time")
     opened = run_at_once([lambda: Store.open(bucket)] * 4)
     assert len({store.ref.id for store in opened}) == 1
+
+
+@pytest.mark.parametrize("text", ["abc", "nan", "-1"])
+def test_a_patience_that_is_no_number_of_seconds(text: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "")
+    Store.open(bucket)
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", text)
+    with pytest.raises(SettingsError, match=rf"MU_GRPO_S3_PATIENCE: got '{text}'; allowed: a number of seconds"):
+        Store.open(bucket)
 
 
 @EVERY_MAKE

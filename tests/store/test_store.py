@@ -2,7 +2,10 @@
 
 import errno
 import multiprocessing
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from tasks.errors import ArtifactError
 from tasks.process.provenance import process
 from tasks.store import Store
+from tasks.store.files import Folder
+from tasks.store.s3 import Bucket
 from tests.store.writers import run_at_once, run_until_killed, write
 
 
@@ -65,6 +70,14 @@ with Store.open({str(store.root)!r}).write("prompts", settings={{}}, parents={{}
         assert [path.name for path in (store.root / "staging").iterdir()] == [draft.path.name]
 
 
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to hide processes")
+def test_a_writer_in_another_container_of_the_same_host_name_is_left_alone(store: Store) -> None:
+    code = f"from tasks.store import Store; Store.open({str(store.root)!r}).sweep()"
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code], check=True)
+        assert draft.path.is_dir()
+
+
 def test_two_writers_of_the_same_artifact_both_succeed(store: Store) -> None:
     (ref,) = set(run_at_once([lambda: write(store)] * 8))
     assert len(store.manifests("prompts")) == 1
@@ -98,6 +111,21 @@ def test_missing_and_unreadable_files_are_named(store: Store, name: str, text: s
         file.write_text(text)
     with pytest.raises(ArtifactError, match=message):
         store.path(ref)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *((text, r"damaged, because it holds no id of a store\. Restore") for text in ("", "{", "[]", '{"id": 3}')),
+        ('{"schema_version": 1}', r"damaged, because it holds no id"),
+        ('{"schema_version": 2, "id": "a"}', r"schema version 2; this code reads 1\. Update the code"),
+    ],
+)
+def test_a_marker_without_an_id_is_named(tmp_path: Path, bucket: str, text: str, message: str) -> None:
+    for uri, write_marker in ((str(tmp_path / "s"), Folder(tmp_path / "s").write), (bucket, Bucket(bucket).write)):
+        write_marker("store.json", text.encode())
+        with pytest.raises(ArtifactError, match=rf"{uri}/store\.json: {message}"):
+            Store.open(uri, create=False)
 
 
 def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
