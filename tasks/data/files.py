@@ -58,11 +58,13 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
     seen: dict[str, str] = {}
     for path, name in files:
         for place, raw in _raw_rows(path, name, source):
-            row, reason = _parse_row(
-                livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw, source
-            )
-            if not reason and row["prompt_id"] in seen:
-                reason = f"prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. Change one of them"
+            values = livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw
+            row, reason = _parse_row(values, source)
+            if not reason and (earlier := seen.get(row["prompt_id"])):
+                if source.id or values.get(_ID) is not None:
+                    reason = f"prompt_id {row['prompt_id']!r} is also that of {earlier}. Change one of them"
+                else:
+                    reason = f"the same prompt as {earlier}. Remove one of them"
             if reason:
                 unusable.append(Unusable(place, row.get("prompt_id", ""), reason))
             else:
