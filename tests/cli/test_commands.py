@@ -38,6 +38,8 @@ def test_a_plan_takes_overrides_and_stages() -> None:
     assert "mu, updates per rollout 4" in text
     assert "rollout refreshes 8" in text
     assert "coefficient one_side(r, 0.8, 1.2) * r * A" in text
+    text = words(run_command("plan", "--config", CONFIG, "prompts.prompts_per_shard=1024"))
+    assert "shards per stage 1 of 512 prompts" in text
 
 
 def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Store, ArtifactRef]) -> None:
