@@ -93,7 +93,7 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         ("responses per prompt", group, ""),
         ("responses per stage", responses, f"{prompts} x {group}; {stages * responses} in all"),
         ("tokens per stage, at most", responses * longest, f"{responses} x {longest}"),
-        ("shards per stage", run.shards, f"of {run.prompts.prompts_per_shard} prompts"),
+        ("shards per stage", run.shards, f"of {min(run.prompts.prompts_per_shard, prompts)} prompts"),
         ("responses per update", update, f"{update // group} groups of {group}"),
         ("updates per stage", updates, f"{responses} / {update}"),
         ("updates in all", stages * updates, f"{stages} x {updates}"),
@@ -167,7 +167,7 @@ def _runs(experiment: ExperimentSettings, runs: Sequence[PlannedRun], stages: in
 def _costs(runs: Sequence[PlannedRun], plans: Sequence[ClusterPlan], seeds: int) -> Table:
     gpus, currency = plans[0].gpus, plans[0].currency
     where = f"{pluralize(gpus, 'GPU')} per run" if gpus else "one process"
-    headings = ("wall-clock\nof a run", "GPU-hours", f"with {seeds} seeds", currency)
+    headings = ("wall-clock\nof a run", "GPU-hours", f"with {pluralize(seeds, 'seed')}", currency)
     table = number_table(f"time and price on {where}, estimated", ("model", "system"), headings)
     table.caption = _SHARED
     # A plan predicts both workflows; only one of them is that of the run.

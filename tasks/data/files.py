@@ -58,11 +58,13 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
     seen: dict[str, str] = {}
     for path, name in files:
         for place, raw in _raw_rows(path, name, source):
-            row, reason = _parse_row(
-                livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw, source
-            )
-            if not reason and row["prompt_id"] in seen:
-                reason = f"prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. Change one of them"
+            values = livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw
+            row, reason = _parse_row(values, source)
+            if not reason and (earlier := seen.get(row["prompt_id"])):
+                if source.id or values.get(_ID) is not None:
+                    reason = f"prompt_id {row['prompt_id']!r} is also that of {earlier}. Change one of them"
+                else:
+                    reason = f"the same prompt as {earlier}. Remove one of them"
             if reason:
                 unusable.append(Unusable(place, row.get("prompt_id", ""), reason))
             else:
@@ -165,10 +167,10 @@ def _parse_row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
     fields, partial = _fields(raw), Row()
     try:
         if source.id or fields.get(_ID) is not None:
-            partial["prompt_id"] = _text_of(fields, source.id or _ID, "source.id")
+            partial["prompt_id"] = _text_of(fields, source.id or _ID, source)
         chat = _messages(fields.get(source.prompt), source.prompt)
-        prompt = _user_texts(chat) if chat else _text_of(fields, source.prompt, "source.prompt")
-        text = _text_of(fields, source.answer, "source.answer", several=True)
+        prompt = _user_texts(chat) if chat else _text_of(fields, source.prompt, source)
+        text = _text_of(fields, source.answer, source, several=True)
     except ValueError as error:
         return partial, str(error)
     answer, level = _gold(text, source), fields.get(_LEVEL)
@@ -218,14 +220,14 @@ def _user_texts(messages: Sequence[Mapping[str, str]]) -> str:
     return "\n\n".join(message["content"] for message in messages if message["role"] == "user")
 
 
-def _text_of(fields: Mapping[str, Any], field: str, setting: str, several: bool = False) -> str:
+def _text_of(fields: Mapping[str, Any], field: str, source: SourceSettings, several: bool = False) -> str:
     """Return a field as text that is not empty.
 
     Raises:
         ValueError: the field is missing, empty, or neither text nor number.
     """
     if field not in fields:
-        raise ValueError(f"no field {field!r}; found {sorted(fields)}. Name one of these in {setting}")
+        raise ValueError(f"no field {field!r}; found {sorted(fields)}. {_how_to_name(fields, field, source)}")
     if fields[field] is None:
         raise ValueError(f"{field} is null. Fill it in or remove the row")
     text = _text(fields[field], field, several)
@@ -233,6 +235,19 @@ def _text_of(fields: Mapping[str, Any], field: str, setting: str, several: bool 
         raise ValueError(f"{field} is empty. Fill it in or remove the row")
     _check_encoding(text, field)
     return text
+
+
+def _how_to_name(fields: Mapping[str, Any], field: str, source: SourceSettings) -> str:
+    """Return how to name the field that is missing; a file of ``prompts.path`` has no names of fields."""
+    names = {key: name for key in ("prompt", "answer", "id") if (name := getattr(source, key))}
+    setting = next((key for key, name in names.items() if name == field), "id")
+    if source.path is None:
+        return f"Name one of these in source.{setting}"
+    written = ", ".join(f"{key}: {name if name in fields else 'FIELD'}" for key, name in names.items())
+    return (
+        f"Name one of these in source.{setting}, or, in place of prompts.path, set "
+        f"prompts.source='{{path: {source.path}, {written}}}' with your names for FIELD"
+    )
 
 
 def _check_encoding(text: str, field: str) -> None:

@@ -231,15 +231,16 @@ def _check_usable(unusable: Sequence[Unusable], total: int, settings: TrainingSe
     first = unusable[0]
     name = first.place or f"prompt_id {first.prompt_id!r}"
     hint = "" if first.place else " cannot be read by the verifier"
+    others = f", also {_list_unusable(unusable[1:])}" if len(unusable) > 1 else ""
     raise DataError(
-        f"{name}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on: "
-        f"{_list_unusable(unusable)}; prompts.max_unusable_share allows {percent(settings.max_unusable_share)}. "
+        f"{name}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on{others}; "
+        f"prompts.max_unusable_share allows {percent(settings.max_unusable_share)}. "
         "To fix it: correct these rows, or raise prompts.max_unusable_share, and they are removed."
     )
 
 
 def _list_unusable(unusable: Sequence[Unusable]) -> str:
-    return first_names([f"{row.prompt_id or row.place} ({row.reason})" for row in unusable], _NAMED)
+    return first_names([f"{row.place or row.prompt_id} ({row.reason})" for row in unusable], _NAMED)
 
 
 def _problems(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> Problems:

@@ -32,8 +32,17 @@ OF_THE_PAPER = ("a", "b")
 _COLORS, _STYLES, _MARKERS = ("blue", "orange", "green", "ink", "muted"), ("-", "--", ":"), "osD^v"
 _POINTS = 128
 """Largest number of points in the line of a system over all stages."""
-_LANES = {"generate": BLUE, "verify": GREEN, "optimize": ORANGE, "switch": INK, "evaluate": MUTED}
-"""Colors of the lanes in an execution figure, by phase. ``logp`` is drawn as optimize, other phases as switch."""
+_LANES = {
+    "generate": BLUE,
+    "verify": GREEN,
+    "optimize": ORANGE,
+    "switch": INK,
+    "load, save": INK,
+    "evaluate": MUTED,
+}
+"""Colors of the lanes in an execution figure."""
+_LANE_OF_PHASE = {"logp": "optimize", "load": "load, save", "save": "load, save"}
+"""Lanes of the phases that have no lane of their own name."""
 Span = tuple[str, float, float, float]
 """Lane, start, end, and the share of this time in which the lane worked."""
 
@@ -94,7 +103,7 @@ def make_figures(
         if part.part in OF_THE_PAPER:
             svg = (Path(part.folder) / CURVES).read_text(encoding="utf-8")
             ends = [Series("", one.name, [part.updates], [one.accuracy], [one.low], [one.high]) for one in part.arms]
-            caption = f"{part.asks} Thin lines are seeds, strong lines their mean."
+            caption = f"{part.asks} A thin line is a seed, and a strong line is the mean of the seeds."
             drawn[f"laboratory-{part.part}"] = CaptionedFigure(svg, ends, part.title, caption, "")
     return drawn
 
@@ -161,7 +170,7 @@ def execution(runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn
     lines = [(run.system, list(_spans(run.history))) for run in (theirs, ours)]
     longest = max(end for _, spans in lines for _, _, end, _ in spans)
     unit, size = drawing.time_unit(longest)
-    figure, grid = drawing.panels(2, 1.45)
+    figure, grid = drawing.panels(2, 1.7)
     for axes, (system, spans) in zip(grid, lines, strict=True):
         for lane, start, end, share in spans:
             color = to_rgba(_LANES[lane], 0.12 + 0.88 * min(1.0, share))
@@ -196,7 +205,7 @@ def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]
     """
     phases: dict[str, float] = {}
     for phase, seconds in manifest.timings.phases.items():
-        lane = phase if phase in _LANES else "optimize" if phase == "logp" else "switch"
+        lane = _LANE_OF_PHASE.get(phase, phase)
         if manifest.kind == "evaluation" and phase != "load":
             lane = "evaluate"
         if seconds > 0:

@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import ConfigDict, Field
 from rich.table import Table
 
-from tasks.formats import MISSING, duration, format_saving, label, number, percent, percent_range, points
+from tasks.formats import MISSING, duration, format_saving, label, number, percent, percent_range, pluralize, points
 from tasks.report.ledger import ROWS
 from tasks.report.tables import number_table, render, render_markdown
 from tasks.settings.base import FlyteModel
@@ -220,10 +220,10 @@ def how_to_read(result: ReproductionResult) -> str:
 def tables(result: ReproductionResult) -> dict[str, tuple[str, Table]]:
     """Return title and table by the name of the table; tables without rows are left out."""
     seeds = sorted({len(cell.by_seed) for cell in result.cells})
-    numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+    numbers = f"{seeds[0]} to " if len(seeds) > 1 else ""
     ledger = "Process-seconds by phase, mean over seeds; making the base policy is not part of training"
     named = {
-        "accuracy": (f"Accuracy after the last update, {numbers} seeds", _accuracies(result)),
+        "accuracy": (f"Accuracy after the last update, {numbers}{pluralize(seeds[-1], 'seed')}", _accuracies(result)),
         "tests": (f"{result.reference} minus each baseline", _tests(result)),
         "times": ("Seconds of training, mean over seeds", _times(result)),
         "speeds": (f"How much faster {result.reference} is", _speeds(result)),
@@ -326,9 +326,10 @@ def laboratory_markdown(result: LaboratoryResult) -> str:
 
 def _laboratory_legend(result: LaboratoryResult) -> str:
     return (
-        f"{result.seeds} seeds, {result.updates} updates, {result.problems} held-out problems. The base policy has "
-        f"{percent(result.base)}. Differences are to {result.reference!r}, paired by seed and problem. Intervals and p "
-        "are by bootstrap over problems and a t distribution over seeds, and p is adjusted by Holm's method."
+        f"{pluralize(result.seeds, 'seed')}, {result.updates} updates, {result.problems} held-out problems. The base "
+        f"policy has {percent(result.base)}. Differences are to {result.reference!r}, paired by seed and problem. "
+        "Intervals and p are by bootstrap over problems and a t distribution over seeds, and p is adjusted by Holm's "
+        "method."
     )
 
 

@@ -76,10 +76,15 @@ def speeds_of(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str
 
 
 def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
-    """Return the seconds of a run of a baseline over those of a run of the reference; None if either is 0."""
+    """Return the seconds of a run of a baseline over those of a run of the reference.
+
+    A ratio is None if either is 0, or if no trained policy of the reference reaches the level of the baseline. The base
+    policy does not count, because it is no result of training.
+    """
     clock, whole = training_clock(ours.history), training_clock(theirs.history)[-1]
     level = theirs.history.evaluated[-1].accuracy.value
-    reached = (at for at, one in zip(clock, ours.history.evaluated, strict=True) if one.accuracy.value >= level)
+    policies = zip(clock, ours.history.evaluated, strict=True)
+    reached = (at for at, one in policies if one.updates and one.accuracy.value >= level)
     seconds = {
         GENERATION: (_generating(theirs), _generating(ours)),
         END_TO_END: (whole, clock[-1]),

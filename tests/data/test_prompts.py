@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from tasks.data.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problems, split
 from tasks.errors import DataError
@@ -115,7 +116,10 @@ def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path
         ('{"prompt": "a"}\n', r"line 1: no field 'answer'; found \['prompt'\]"),
         ('{"prompt": "a", "answer": "1"}\n{"answer": "1"}\n', "line 2: no field 'prompt'"),
         ('{"prompt": "a", "answer": "  "}\n', "line 1: answer is empty"),
-        ('{"prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id .* is also that of .*line 1"),
+        (
+            '{"prompt": "a", "answer": "1"}\n' * 2,
+            r"line 2: the same prompt as .*line 1\. Remove one of them\. 1 of 2 rows",
+        ),
         ('{"prompt_id": 7, "prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id '7' is also that of"),
         ("[1]\n", "line 1: .* is not an object"),
         ("{oops\n", "line 1: not JSON"),
@@ -143,6 +147,16 @@ def test_a_bad_file_is_refused_with_place_and_reason(store: Store, tmp_path: Pat
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+
+
+def test_a_file_with_other_fields_is_trained_on_as_the_message_says(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"question": "a", "sum": 1}])
+    with pytest.raises(DataError, match=r"no field 'prompt'.*in place of prompts\.path") as caught:
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+    (source,) = re.findall(r"prompts\.source='(.*?)'", caught.value.message)
+    fix = source.replace("prompt: FIELD", "prompt: question").replace("answer: FIELD", "answer: sum")
+    settings = PromptsSettings.parse({"prompts_per_stage": 1, "held_out_share": 0, "source": yaml.safe_load(fix)})
+    assert [row["answer"] for row in training(store, settings)] == ["1"]
 
 
 def test_what_is_not_utf_8_is_refused_and_a_byte_order_mark_is_no_part_of_it(store: Store, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Pages that are made from the code are those that the code makes now, and the site holds together."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,4 +36,7 @@ def test_the_site_is_built_with_all_its_links_and_without_a_network(tmp_path: Pa
         text = page.read_text(encoding="utf-8")
         fetched = [part.split('"', 1)[0] for part in text.split('src="')[1:]]
         assert not [place for place in fetched if "://" in place], page
+        linked = [part.split('"', 1)[0].partition("#")[0] for part in text.split('href="')[1:]]
+        own = [place for place in linked if not re.match(r"[a-z]+:|/", place)]  # The page 404.html has whole paths.
+        assert not [place for place in own if not (page.parent / place).exists()], page
         assert "arithmatex" not in text, f"{page}: an equation was left as it is written"

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tasks.experiments import speedup
 from tasks.experiments.runs import SystemRun, engine_work
-from tasks.experiments.speedup import split_causes, training_time
-from tasks.store.records import Manifest
+from tasks.experiments.speedup import speeds_of, split_causes, training_time
+from tasks.report.history import EvaluatedPolicy
+from tasks.store.records import ArtifactRef, Manifest
 from tests.experiments.planted import PASS, ROW, Sampled, planted, sampled
 
 PHASES = {"load": 1.0, "verify": 2.0, "logp": 3.0, "optimize": 30.0, "rest": 4.0}
@@ -182,3 +183,32 @@ def test_runs_of_different_length_or_seed_are_not_compared() -> None:
     ours = planted("mu_grpo", made, **PHASES)
     assert not found([ours], [planted("grpo", made, updates=16, **PHASES)])
     assert not found([ours], [planted("grpo", made, seed=1, **PHASES)])
+
+
+@pytest.mark.parametrize(("ours", "theirs", "ratio"), [(0.5, 0.1, 2.0), (0.5, 0.4, 2.0), (0.3, 0.4, None)])
+def test_the_level_of_a_baseline_is_reached_by_a_trained_policy_or_never(
+    ours: float, theirs: float, ratio: float | None
+) -> None:
+    """The base policy has an accuracy of 0.3, which is above a baseline that collapsed."""
+
+    def run(system: str, seconds: float, last: float) -> SystemRun:
+        made = planted(system, Sampled(), optimize=seconds)
+        evaluated = [
+            EvaluatedPolicy(
+                policy=ArtifactRef(kind="policy", digest=f"{stage}"),
+                stage=stage,
+                updates=8 * stage,
+                accuracy={"value": level},
+                problems=10,
+                k=1,
+                evaluations=[],
+            )
+            for stage, level in enumerate((0.3, last))
+        ]
+        return replace(made, history=replace(made.history, evaluated=evaluated))
+
+    speeds = {
+        one.name: one for one in speeds_of([run("mu_grpo", 5, ours), run("grpo", 10, theirs)], "mu_grpo", ["grpo"])
+    }
+    assert speeds[speedup.TO_LEVEL].ratio == ratio
+    assert speeds[speedup.TO_LEVEL].by_seed == [ratio]

@@ -33,7 +33,7 @@ def test_every_arm_is_compared(finished: Finished) -> None:
     end = finished.output.partition("a. The clipping dilemma")[2]
     for arm in ("[0.8, 1.2], mu 4", "[0, 5], one stage", "[0, 5] and veto, one stage"):
         assert arm in end
-    assert "1 seeds, 64 updates, 8 held-out problems" in " ".join(end.split())
+    assert "1 seed, 64 updates, 8 held-out problems" in " ".join(end.split())
     (result,) = finished.store.manifests("laboratory")
     assert len(result.parents["studies"]) == 6
 
