@@ -29,6 +29,8 @@ def test_a_plan_names_every_number_that_follows_from_the_file_and_overrides() ->
         "coefficient one_side(r, 0.8, 1.2) * r * A",
     ):
         assert line in text
+    text = words(run_command("plan", "--config", CONFIG, "prompts.prompts_per_shard=1024"))
+    assert "shards per stage 1 of 512 prompts" in text  # A shard has no more prompts than its stage.
 
 
 def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Store, ArtifactRef]) -> None:
