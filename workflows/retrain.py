@@ -62,14 +62,16 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
     @unpack_options(**OPTIONS)
     def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
         run = named(open_run(updates_per_rollout=0, trained_from=from_stage, **options), "open-run")
-        found = named(find_stage(store=run.store, algorithm=algorithm, seed=run.seed, stage=from_stage), "stored-stage")
+        start = prepare(run)
+        stored = find_stage(inputs=run.run, algorithm=algorithm, base=start.policy, stage=from_stage)
+        found = named(stored, "stored-stage")
         accuracies = stages_from(
             first=from_stage,
             stages=stages,
             policies=found.policies,
             rollouts=found.rollouts,
             verdicts=found.verdicts,
-            **stage_inputs(run, prepare(run)),
+            **stage_inputs(run, start),
         )
         page = named(report(inputs=run.report, evaluations=named(accuracies, "stages")), "report")
         return named(close_run(inputs=run.run, report=page), "close-run")

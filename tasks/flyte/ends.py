@@ -232,11 +232,14 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
 
 
 @uncached
-def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> FoundStage:
-    """Find a stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
-    from tasks.stored.runs import trained_policies
+def find_stage(inputs: RunInputs, algorithm: str, base: Artifact, stage: int) -> FoundStage:
+    """Find a stage of the latest finished run of an algorithm, which a run with these inputs trains again.
 
-    *before, after = trained_policies(Store(store), algorithm, seed, stage)
+    ``base`` is the base policy of this run; ``stage`` counts from 0.
+    """
+    from tasks.stored.runs import policies_to_retrain
+
+    *before, after = policies_to_retrain(Store(inputs.store), inputs.settings, algorithm, base, stage)
     return FoundStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])
 
 

@@ -28,6 +28,12 @@ from tasks.store.records import SCHEMA, Manifest
 LATEST = "latest"
 _FEWEST_CHARACTERS = 4
 _CANDIDATES = 12
+_OF_A_STAGE = {
+    "prompts": ("prompts_per_stage", "arithmetic", "template", "chat"),
+    "rollout": ("responses_per_prompt", "max_new_tokens", "temperature"),
+    "verify": ("kind", "function"),
+}
+"""Settings that decide which prompts, responses and verdicts a stage has, by section."""
 
 
 def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
@@ -81,6 +87,46 @@ def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None 
         allowed = f"0 to {stages - 1}" if stages > 1 else "0"
         raise DataError(f"stage {stage}: the stored run has {stages}; allowed: {allowed}.")
     return policies if stage is None else policies[: stage + 2]
+
+
+def policies_to_retrain(
+    store: Store, settings: RunSettings, algorithm: str, base: ArtifactRef, stage: int
+) -> list[Manifest]:
+    """Return the policies of a stored run up to the one after ``stage``, which will be trained again.
+
+    Args:
+        store: the store of the run.
+        settings: settings of the new run. They must be those of the stored run as far as they decide which prompts,
+            rollouts and verdicts the stage has.
+        algorithm: the preset of the stored run; empty for any.
+        base: the base policy of the new run.
+        stage: the stage, from 0.
+
+    Raises:
+        DataError: the store has no such run, it generated inside of its stages, or these settings do not fit it.
+    """
+    policies = trained_policies(store, algorithm, settings.seed, stage)
+    after = policies[-1]
+    if after.task == "alternate":
+        raise DataError(
+            f"{store.ref.uri}: the latest finished run with seed {settings.seed} sampled its rollouts from weights "
+            "inside of its stages, which cannot be trained again. Name a staged run, as by --algorithm mu_grpo."
+        )
+    if policies[0].ref != base:
+        raise DataError(
+            f"policy: these settings give {base}, but the stored run began with {policies[0].ref}; allowed: its policy."
+        )
+    rollouts, verdicts = (store.manifest(after.parents[kind][0]) for kind in ("rollouts", "verdicts"))
+    prompts, new = store.manifest(rollouts.parents["prompts"][0]), settings.model_dump(mode="json")
+    for section, manifest in (("prompts", prompts), ("rollout", rollouts), ("verify", verdicts)):
+        for name in _OF_A_STAGE[section]:
+            here, there = new[section].get(name), manifest.settings.get(name)
+            if here != there:
+                raise DataError(
+                    f"{section}.{name}: {here}, but stage {stage + 1} of the stored run has {there}, and its rollouts "
+                    f"and verdicts are used again; allowed: {there}."
+                )
+    return policies
 
 
 def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> ArtifactRef:

@@ -47,6 +47,11 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
     [
         ("rescore", ["--seed", "7"], "no finished run with seed 7 in this store"),
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
+        (
+            "retrain_2",
+            ["--seed", "2", "--from_stage", "1", "--overrides", "rollout.max_new_tokens=12"],
+            "rollout.max_new_tokens: 12, but stage 2 of the stored run has 16",
+        ),
     ],
 )
 def test_a_missing_run_or_stage_is_named(copied: Runner, workflow: str, options: list[str], message: str) -> None:
