@@ -147,10 +147,10 @@ def test_missing_fields_are_named() -> None:
         OptimizeSettings.parse({"preset": "grpo"})
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "just words"])
-def test_a_file_that_holds_no_settings(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"a: [", b"just words", b"\x7fELF\xd0\xff"])
+def test_a_file_that_holds_no_settings(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(SettingsError, match=r"run\.yaml"):
         RunSettings.read(path)
 
