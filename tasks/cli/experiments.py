@@ -58,7 +58,7 @@ def log_folder(store: str) -> Path:
     """Return the folder for the output of runs, in the store or, if the store is on S3, in its local copy."""
     from tasks.store import Store
 
-    return (Store.open(store).root if store.startswith("s3://") else Path(store).expanduser()) / "logs"
+    return Store.open(store).root / "logs"
 
 
 def reproduction(

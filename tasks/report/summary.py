@@ -229,4 +229,4 @@ def execution_since(store: Store, report: ArtifactRef, started: float) -> Execut
     made = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
     all_waits = [*waits(), *(wait for timings in made for wait in timings.waited)]
     waited = union_seconds(wait for wait in all_waits if wait[0] >= started)
-    return Execution(artifacts=len(manifests), made=len(made), seconds=time.time() - started, waited=waited)
+    return Execution(artifacts=len(manifests), made=len(made), seconds=max(0.0, time.time() - started), waited=waited)

@@ -157,9 +157,11 @@ def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> 
     """
     where = f"{name}: {path}" if name else str(path)
     try:
-        values = load_yaml(path.read_text())
+        values = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{where}: {error.strerror}. Name a YAML file such as {example}.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{where}: not a text in UTF-8. Name a YAML file such as {example}.") from None
     except RepeatedKeyError as error:
         raise SettingsError(f"{where}: {error}.") from None
     except yaml.YAMLError as error:

@@ -37,6 +37,7 @@ _FIXES = {
     errno.EDQUOT: "The disk quota is used up: free some space",
     errno.EACCES: "No permission: choose another store, or allow writing",
     errno.EPERM: "No permission: choose another store, or allow writing",
+    errno.ENAMETOOLONG: "The file system allows no such name: choose another store",
     errno.ENOTDIR: "A file is in the place of a folder: choose another store",
     errno.EROFS: "Read-only file system: choose another store",
 }

@@ -108,13 +108,19 @@ class Store:
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
-        root = Path(uri).expanduser().absolute()
+        try:
+            root = Path(uri).expanduser().absolute()
+        except RuntimeError:
+            raise ArtifactError(
+                f"store: {str(uri)!r}: this machine knows no such user. Name the folder without ~."
+            ) from None
         place: Place = bucket or Folder(root)
-        marker = place.read(MARKER)
-        if marker is None and create:
-            # When several processes create the store at the same time, the id of the first one counts.
-            place.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
+        with disk_errors(root):
             marker = place.read(MARKER)
+            if marker is None and create:
+                # When several processes create the store at the same time, the id of the first one counts.
+                place.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
+                marker = place.read(MARKER)
         if marker is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
         address = bucket.uri if bucket else str(root)

@@ -34,6 +34,22 @@ def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("~nosuchuser/runs", "'~nosuchuser/runs': this machine knows no such user. Name the folder without ~"),
+        ("r" * 300, "File name too long. The file system allows no such name: choose another store"),
+    ],
+)
+def test_a_store_that_this_machine_cannot_hold(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for create in (True, False):
+        with pytest.raises(ArtifactError, match=message):
+            Store.open(text, create=create)
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
         ("store=gs://bucket/runs", r"store: got 'gs://bucket/runs'; .*allowed: a folder, or s3://bucket/prefix"),

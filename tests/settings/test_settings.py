@@ -137,10 +137,10 @@ def test_every_mistake_is_named_at_once(run: RunSettings) -> None:
         run.override("rollout.max_new_tokens=x verify.workers=0 seed=-1")
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "just words"])
-def test_a_file_that_holds_no_settings(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"a: [", b"just words", b"\x7fELF\xd0\xff"])
+def test_a_file_that_holds_no_settings(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(SettingsError, match=r"run\.yaml"):
         RunSettings.read(path)
 
