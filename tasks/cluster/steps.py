@@ -233,10 +233,12 @@ class _Steps:
         # The engines of a pod generate in parallel, and a refresh ends with the slowest engine.
         processes = self._pool.training_gpus if self._pool else run.optimize.backend.processes
         prompts = -(-self._responses // (refreshes * group * max(1, processes // engine.tensor_parallel)))
+        # In one process, an engine without own weights uses the trainer's tensors.
+        switches = self._pool or engine.own_weights or "switch_seconds" in self._rates.measured
         return {
             "load": stages * self._each.engine_start_seconds if engine.own_weights else 0.0,
             "generate": refreshes * self._call(self._rates.rollout, prompts * group, run.rollout.max_new_tokens),
-            "switch": refreshes * self._each.switch_seconds,
+            "switch": refreshes * self._each.switch_seconds if switches else 0.0,
         }
 
     def _evaluate(self) -> Phase:

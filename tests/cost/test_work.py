@@ -183,4 +183,7 @@ def test_one_process_worked_numbers() -> None:
     assert staged.wall_seconds == pytest.approx(sum(staged.seconds.values()))
     alternating = predict(run, 2, shape, replace(rates, rest=0.0), None, alternating=True)
     refreshes = 2 * (0.1 * 16 + 0.01 * 64 * 8)
-    assert alternating.seconds == pytest.approx({**both, "generate": refreshes, "switch": 2 * 0.5})
+    assert alternating.seconds == pytest.approx({**both, "generate": refreshes})  # It shares the trainer's tensors.
+    measured = replace(rates, rest=0.0, measured=frozenset({"switch_seconds"}))
+    switching = predict(run, 2, shape, measured, None, alternating=True)
+    assert switching.seconds == pytest.approx({**alternating.seconds, "switch": 2 * 0.5})

@@ -24,7 +24,9 @@ const ground = getComputedStyle(document.querySelector(".report")).backgroundCol
 const text = getComputedStyle(document.querySelector("svg text")).fill;
 console.log("probe ran");
 const wide = document.documentElement.scrollWidth;
-parent.postMessage([innerWidth, { figures, ground, text, wide }], "*");
+const tables = [...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth);
+const cut = tables.map(one => one.textContent.trim().slice(0, 80));
+parent.postMessage([innerWidth, { figures, ground, text, wide, cut }], "*");
 </script></body>"""
 # A window cannot be as narrow as a phone, but a frame can.
 FRAME = '<iframe src="probe.html" style="width: {width}px; height: 900px; border: 0"></iframe>'
@@ -49,7 +51,8 @@ def assert_fits(
 ) -> tuple[str, str]:
     """In a frame of each width, every figure exceeds the least width and height, and nothing is wider than the frame.
 
-    Sizes are in pixels. Returns the colors of the ground and of texts in figures.
+    In a frame of 1280, every table shows all of its columns without scrolling. Sizes are in pixels. Returns the colors
+    of the ground and of texts in figures.
     """
     (folder / "probe.html").write_text(POLICY.sub("", page).replace("</body>", PROBE), encoding="utf-8")
     frames = "".join(FRAME.format(width=width) for width in widths)
@@ -65,6 +68,7 @@ def assert_fits(
             assert wide > least[0], name
             assert high > least[1], name
         assert one["wide"] <= width
+        assert width < 1280 or not one["cut"]
     (colors,) = {(one["ground"], one["text"]) for one in seen.values()}
     return colors
 
