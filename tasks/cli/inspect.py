@@ -180,10 +180,12 @@ def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
         raise DataError(f"{responses.title}: no response with {wanted}; {present}.")
     # The policy learns from groups whose rewards differ, so they come first.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
+    found = sum(map(len, groups.values()))
+    whole = "" if found == len(rows) else f", of {len(all_groups)} groups and {len(rows)} responses"
     hint = "" if chosen.every else "; of each group only the best and the worst are shown, --all shows every response"
     return Group(
         *(_table(groups[name], all_groups[name], chosen.every) for name in order[: chosen.groups]),
-        f"{len(groups)} groups, {len(rows)} responses in {responses.title}; "
+        f"{len(groups)} groups, {found} responses in {responses.title}{whole}; "
         f"{_describe_learner(responses.policy)}{hint}",
     )
 

@@ -20,6 +20,7 @@ from tests.cli.synthetic import (
     rows_of,
     run_command,
     run_refused,
+    words,
 )
 
 EVERYTHING = Chosen(groups=10, every=True)
@@ -103,7 +104,9 @@ def test_log_probabilities_have_a_mean_and_a_minimum(store: Store) -> None:
 
 def test_prompts_and_outcomes_choose(store: Store) -> None:
     make_finished_run(store)
-    wrong = advantages(shown(store, chosen=Chosen(outcome="wrong", groups=10, every=True)))
+    text = shown(store, chosen=Chosen(outcome="wrong", groups=10, every=True))
+    assert "3 groups, 6 responses in stage 1, of 4 groups and 16 responses; " in words(text)
+    wrong = advantages(text)
     assert set(wrong) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 3)}
     # Still relative to the whole group.
     assert wrong[0, 1] == "-0.500"
