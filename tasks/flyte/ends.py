@@ -219,10 +219,10 @@ class OpenRescore(NamedTuple):
 @uncached
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
     """Find the stages of the latest finished run of an algorithm and a seed."""
-    from tasks.stored.runs import find_reports, trained_policies
+    from tasks.stored.runs import trained_policies
 
     opened = Store.open(store, create=False)
-    trained = trained_policies(opened, find_reports(opened, seed, algorithm or None)[0])[1:]
+    trained = trained_policies(opened, algorithm, seed)[1:]
     return OpenRescore(
         verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify.renewed()),
         stages=list(range(len(trained))),

@@ -16,11 +16,10 @@ from typing import Any
 
 import psutil
 
-from tasks.errors import DamagedError, DataError, SettingsError
+from tasks.errors import DamagedError, DataError
 from tasks.formats import first_names
 from tasks.process.provenance import commit
-from tasks.settings import PolicySettings, PromptsSettings, RolloutSettings, RunSettings, VerifySettings
-from tasks.settings.base import flat
+from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import KINDS, RUNS, Kind
 from tasks.store.lineage import Lineage, ancestry
@@ -29,8 +28,6 @@ from tasks.store.records import SCHEMA, Manifest
 LATEST = "latest"
 _FEWEST_CHARACTERS = 4
 _CANDIDATES = 12
-_FIXED = (PolicySettings, PromptsSettings, RolloutSettings, VerifySettings)
-"""Settings that the stages of a stored run keep when it is trained again."""
 _OF_A_STAGE = {
     "prompts": ("prompts_per_stage", "arithmetic", "template", "chat"),
     "rollout": ("responses_per_prompt", "max_new_tokens", "temperature"),
@@ -70,59 +67,19 @@ def run_of(store: Store, report: Manifest) -> Lineage:
     return lineage
 
 
-def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Manifest:
-    """Return the report of the latest finished run that a run with these settings can go on from.
-
-    Both runs have the same seed, base policy, prompts, rollouts and verifier, so that each of these settings holds for
-    all stages, the stored ones too.
-
-    Args:
-        store: the store of the stored run.
-        settings: the settings of the new run.
-        algorithm: the preset of the stored run; empty for any.
-
-    Raises:
-        DataError: the store has no such run, or only runs whose rollouts come from weights inside a stage.
-        SettingsError: a setting differs from that of the stored run and cannot be changed.
-    """
-    reports = find_reports(store, settings.seed, algorithm or None)
-    # The rollouts of an alternating stage come from weights that exist only inside the stage.
-    staged = [report for report in reports if report.settings.get("updates_per_rollout") is None]
-    if not staged:
-        latest = reports[0]
-        raise DataError(
-            f"{latest.ref} ({latest.known_facts['algorithm']}, seed {latest.seed}): its stages took turns with updates_"
-            f"per_rollout {latest.settings['updates_per_rollout']}, so their rollouts come from weights inside a stage, "
-            "which are not stored. Run workflows/mu_grpo.py, or name a run of it with --algorithm mu_grpo and --seed."
-        )
-    report, values = staged[0], settings.result_values()
-    fixed = [type_.title() for type_ in _FIXED]
-    stored = {
-        name: type_.parse(report.settings[name], f"{report.ref} {name}").result_values()
-        for name, type_ in zip(fixed, _FIXED, strict=True)
-    }
-    old, new = flat(stored), flat({name: values[name] for name in fixed})
-    if differing := [name for name in new | old if new.get(name) != old.get(name)]:
-        listed = [f"{name}: got {new.get(name)!r}; the stored run has {old.get(name)!r}" for name in differing]
-        raise SettingsError(
-            "\n".join(listed) + f"\nThe stored run {report.ref} keeps its {', '.join(fixed)}. Give them as that run has "
-            "them, and change only optimize, evaluate and operation; or name another run with --algorithm and --seed."
-        )
-    return report
-
-
-def trained_policies(store: Store, report: Manifest, stage: int | None = None) -> list[Manifest]:
-    """Return the policies of a finished run, the base policy first.
+def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None = None) -> list[Manifest]:
+    """Return the policies of the latest finished run of a preset, the base policy first.
 
     Args:
         store: the store of the run.
-        report: the report of the run.
+        algorithm: the preset; empty for any.
+        seed: the seed of the run.
         stage: the stage, from 0, whose policy is the last one to return; None for all stages.
 
     Raises:
-        ArtifactError: a policy or an evaluation of the run is missing.
-        DataError: the run has fewer stages.
+        DataError: the store has no such run, or the run has fewer stages.
     """
+    report = find_reports(store, seed, algorithm or None)[0]
     run = run_of(store, report)
     policies = run.policies(max(run.evaluated_policies(report), key=lambda policy: policy.known_facts["stage"]))
     stages = len(policies) - 1
