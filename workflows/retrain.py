@@ -16,7 +16,7 @@ from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
 from workflows.mu_grpo import STAGES
-from workflows.stages import StageInputs, prepare, stage, stage_inputs
+from workflows.stages import StageInputs, Start, prepare_data, stage, stage_inputs
 from workflows.stages import evaluate as evaluate_policy
 
 
@@ -62,16 +62,14 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
     @unpack_options(**OPTIONS)
     def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
         run = named(open_run(updates_per_rollout=0, trained_from=from_stage, **options), "open-run")
-        start = prepare(run)
-        stored = find_stage(inputs=run.run, algorithm=algorithm, base=start.policy, stage=from_stage)
-        found = named(stored, "stored-stage")
+        found = named(find_stage(inputs=run.run, algorithm=algorithm), "stored-stage")
         accuracies = stages_from(
             first=from_stage,
             stages=stages,
             policies=found.policies,
             rollouts=found.rollouts,
             verdicts=found.verdicts,
-            **stage_inputs(run, start),
+            **stage_inputs(run, Start(found.policies[0], *prepare_data(run))),
         )
         page = named(report(inputs=run.report, evaluations=named(accuracies, "stages")), "report")
         return named(close_run(inputs=run.run, report=page), "close-run")

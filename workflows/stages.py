@@ -54,9 +54,14 @@ class Stage(NamedTuple):
 
 def prepare(run: OpenRun) -> Start:
     """Add the nodes that come before the stages."""
-    benchmarks = prepare_benchmarks(run.benchmarks)
-    training = named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
+    benchmarks, training = prepare_data(run)
     return Start(named(prepare_policy(inputs=run.policy), "base-policy"), benchmarks, training)
+
+
+def prepare_data(run: OpenRun) -> tuple[list[Artifact], Artifact]:
+    """Add the nodes that read the problems of the benchmarks and the training set."""
+    benchmarks = prepare_benchmarks(run.benchmarks)
+    return benchmarks, named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
 
 
 def prepare_benchmarks(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:

@@ -28,6 +28,7 @@ from tasks.flyte.inputs import (
     TrainingSetInputs,
     VerifyInputs,
 )
+from tasks.process.logs import logger
 from tasks.process.provenance import process
 from tasks.report.summary import RunSummary
 from tasks.settings import (
@@ -219,10 +220,10 @@ class OpenRescore(NamedTuple):
 @uncached
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
     """Find the stages of the latest finished run of an algorithm and a seed."""
-    from tasks.stored.runs import trained_policies
+    from tasks.stored.runs import find_reports, trained_policies
 
     opened = Store.open(store, create=False)
-    trained = trained_policies(opened, algorithm, seed)[1:]
+    trained = trained_policies(opened, find_reports(opened, seed, algorithm or None)[0])[1:]
     return OpenRescore(
         verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify.renewed()),
         stages=list(range(len(trained))),
@@ -232,14 +233,14 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
 
 
 @uncached
-def find_stage(inputs: RunInputs, algorithm: str, base: Artifact, stage: int) -> FoundStage:
-    """Find a stage of the latest finished run of an algorithm, which a run with these inputs trains again.
+def find_stage(inputs: RunInputs, algorithm: str) -> FoundStage:
+    """Find stage ``trained_from`` of the latest finished run that can be trained again; see ``find_retrainable``."""
+    from tasks.stored.runs import find_retrainable, trained_policies
 
-    ``base`` is the base policy of this run; ``stage`` counts from 0.
-    """
-    from tasks.stored.runs import policies_to_retrain
-
-    *before, after = policies_to_retrain(Store(inputs.store), inputs.settings, algorithm, base, stage)
+    store = Store(inputs.store)
+    report = find_retrainable(store, inputs.settings, algorithm)
+    *before, after = trained_policies(store, report, inputs.trained_from)
+    logger().info("retrain: from stage %d of %s (%s)", len(before), report.ref, report.known_facts["algorithm"])
     return FoundStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])
 
 

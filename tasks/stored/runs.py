@@ -16,10 +16,11 @@ from typing import Any
 
 import psutil
 
-from tasks.errors import DamagedError, DataError
+from tasks.errors import DamagedError, DataError, SettingsError
 from tasks.formats import first_names
 from tasks.process.provenance import commit
-from tasks.settings import RunSettings
+from tasks.settings import PolicySettings, PromptsSettings, RolloutSettings, RunSettings, VerifySettings
+from tasks.settings.base import Settings, flat
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import KINDS, RUNS, Kind
 from tasks.store.lineage import Lineage, ancestry
@@ -28,12 +29,13 @@ from tasks.store.records import SCHEMA, Manifest
 LATEST = "latest"
 _FEWEST_CHARACTERS = 4
 _CANDIDATES = 12
-_OF_A_STAGE = {
-    "prompts": ("prompts_per_stage", "arithmetic", "template", "chat"),
-    "rollout": ("responses_per_prompt", "max_new_tokens", "temperature"),
-    "verify": ("kind", "function"),
+_FIXED: dict[str, type[Settings]] = {
+    "policy": PolicySettings,
+    "prompts": PromptsSettings,
+    "rollout": RolloutSettings,
+    "verify": VerifySettings,
 }
-"""Settings that decide which prompts, responses and verdicts a stage has, by section."""
+"""Settings that the stages of a stored run keep when it is trained again."""
 
 
 def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
@@ -67,19 +69,55 @@ def run_of(store: Store, report: Manifest) -> Lineage:
     return lineage
 
 
-def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None = None) -> list[Manifest]:
-    """Return the policies of the latest finished run of a preset, the base policy first.
+def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Manifest:
+    """Return the report of the latest finished run that a run with these settings can go on from.
+
+    Both runs have the same seed, base policy, prompts, rollouts and verifier, so that each of these settings holds for
+    all stages, the stored ones too.
+
+    Args:
+        store: the store of the stored run.
+        settings: the settings of the new run.
+        algorithm: the preset of the stored run; empty for any.
+
+    Raises:
+        DataError: the store has no such run, or only runs whose rollouts come from weights inside a stage.
+        SettingsError: a setting differs from that of the stored run and cannot be changed.
+    """
+    reports = find_reports(store, settings.seed, algorithm or None)
+    report = next((one for one in reports if one.settings.get("updates_per_rollout") is None), None)
+    if report is None:
+        raise DataError(
+            f"{reports[0].ref}: this run with algorithm {reports[0].known_facts['algorithm']} and seed {settings.seed} "
+            "took turns in its stages (workflows/grpo.py), so its rollouts come from weights inside a stage, which are "
+            "not stored. Name a run of workflows/mu_grpo.py with --algorithm and --seed, as in --algorithm mu_grpo."
+        )
+    stored = {
+        name: section.parse(report.settings[name], f"{report.ref} {name}").result_values()
+        for name, section in _FIXED.items()
+    }
+    old, new = flat(stored), flat({name: value for name, value in settings.result_values().items() if name in _FIXED})
+    if differing := [name for name in new | old if new.get(name) != old.get(name)]:
+        listed = "\n".join(f"{name}: got {new.get(name)!r}; the stored run has {old.get(name)!r}" for name in differing)
+        raise SettingsError(
+            f"{listed}\nA stored run keeps its {', '.join(_FIXED)}: give those of {report.ref}, and change optimize, "
+            "evaluate or operation; or name another run with --algorithm and --seed."
+        )
+    return report
+
+
+def trained_policies(store: Store, report: Manifest, stage: int | None = None) -> list[Manifest]:
+    """Return the policies of a finished run, the base policy first.
 
     Args:
         store: the store of the run.
-        algorithm: the preset; empty for any.
-        seed: the seed of the run.
+        report: the report of the run.
         stage: the stage, from 0, whose policy is the last one to return; None for all stages.
 
     Raises:
-        DataError: the store has no such run, or the run has fewer stages.
+        ArtifactError: a policy or an evaluation of the run is missing.
+        DataError: the run has fewer stages.
     """
-    report = find_reports(store, seed, algorithm or None)[0]
     run = run_of(store, report)
     policies = run.policies(max(run.evaluated_policies(report), key=lambda policy: policy.known_facts["stage"]))
     stages = len(policies) - 1
@@ -87,46 +125,6 @@ def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None 
         allowed = f"0 to {stages - 1}" if stages > 1 else "0"
         raise DataError(f"stage {stage}: the stored run has {stages}; allowed: {allowed}.")
     return policies if stage is None else policies[: stage + 2]
-
-
-def policies_to_retrain(
-    store: Store, settings: RunSettings, algorithm: str, base: ArtifactRef, stage: int
-) -> list[Manifest]:
-    """Return the policies of a stored run up to the one after ``stage``, which will be trained again.
-
-    Args:
-        store: the store of the run.
-        settings: settings of the new run. They must be those of the stored run as far as they decide which prompts,
-            rollouts and verdicts the stage has.
-        algorithm: the preset of the stored run; empty for any.
-        base: the base policy of the new run.
-        stage: the stage, from 0.
-
-    Raises:
-        DataError: the store has no such run, it generated inside of its stages, or these settings do not fit it.
-    """
-    policies = trained_policies(store, algorithm, settings.seed, stage)
-    after = policies[-1]
-    if after.task == "alternate":
-        raise DataError(
-            f"{store.ref.uri}: the latest finished run with seed {settings.seed} sampled its rollouts from weights "
-            "inside of its stages, which cannot be trained again. Name a staged run, as by --algorithm mu_grpo."
-        )
-    if policies[0].ref != base:
-        raise DataError(
-            f"policy: these settings give {base}, but the stored run began with {policies[0].ref}; allowed: its policy."
-        )
-    rollouts, verdicts = (store.manifest(after.parents[kind][0]) for kind in ("rollouts", "verdicts"))
-    prompts, new = store.manifest(rollouts.parents["prompts"][0]), settings.model_dump(mode="json")
-    for section, manifest in (("prompts", prompts), ("rollout", rollouts), ("verify", verdicts)):
-        for name in _OF_A_STAGE[section]:
-            here, there = new[section].get(name), manifest.settings.get(name)
-            if here != there:
-                raise DataError(
-                    f"{section}.{name}: {here}, but stage {stage + 1} of the stored run has {there}, and its rollouts "
-                    f"and verdicts are used again; allowed: {there}."
-                )
-    return policies
 
 
 def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> ArtifactRef:

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from tasks.errors import DataError, SettingsError
+from tasks.settings import RunSettings
 from tasks.store import Store
+from tasks.stored.runs import find_retrainable
+from tests.cli.synthetic import make_finished_run
 from tests.workflows.runs import Finished, refusal_text
 from tools.forked import Runner
-from tools.runs import steps
+from tools.runs import CONFIG, steps
 
 
 @pytest.fixture
@@ -49,10 +53,23 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
         (
             "retrain_2",
-            ["--seed", "2", "--from_stage", "1", "--overrides", "rollout.max_new_tokens=12"],
-            "rollout.max_new_tokens: 12, but stage 2 of the stored run has 16",
+            ["--seed", "2", "--overrides", "policy.tiny.layers=3 rollout.max_new_tokens=12"],
+            "policy.tiny.layers: got 3; the stored run has 2 rollout.max_new_tokens: got 12; the stored run has 16",
         ),
     ],
 )
 def test_a_missing_run_or_stage_is_named(copied: Runner, workflow: str, options: list[str], message: str) -> None:
-    assert message in refusal_text(copied.run(workflow, *options))
+    done = copied.run(workflow, *options)
+    assert message in refusal_text(done)
+    assert steps(done.stdout) == []
+
+
+def test_the_latest_run_that_generated_once_a_stage_is_trained_again(tmp_path: Path) -> None:
+    store, settings = Store.open(tmp_path), RunSettings.read(CONFIG)
+    staged = make_finished_run(store, preset="mu_grpo", settings=settings.result_values())
+    turns = make_finished_run(store, settings={**settings.result_values(), "updates_per_rollout": 4})
+    assert find_retrainable(store, settings, "").ref == staged.report
+    with pytest.raises(DataError, match=f"{turns.report}: .* --algorithm mu_grpo"):
+        find_retrainable(store, settings, "grpo")
+    with pytest.raises(SettingsError, match=r"verify.deadline_seconds: got 5.0; the stored run has 2.0\n"):
+        find_retrainable(store, settings.override("verify.deadline_seconds=5"), "")
