@@ -8,7 +8,7 @@ pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"m
 
 from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import close_evaluation, open_evaluation
-from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
+from tasks.settings import EvaluateSettings, Given, OperationSettings, PromptsSettings, VerifySettings
 from tasks.stored.results import EvaluatedPolicy
 from workflows.stages import evaluate as evaluate_policy
 from workflows.stages import prepare_benchmarks
@@ -16,15 +16,19 @@ from workflows.stages import prepare_benchmarks
 
 @workflow
 def evaluation(
-    prompts: PromptsSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+    prompts: Given[PromptsSettings] = Given[PromptsSettings](),  # noqa: B008 - settings are immutable
+    evaluate: Given[EvaluateSettings] = Given[EvaluateSettings](),  # noqa: B008
+    verify: VerifySettings = VerifySettings(),  # noqa: B008
     operation: OperationSettings = OperationSettings(),  # noqa: B008
     store: str = "runs",
     policy: str = "latest",
     seed: int = 0,
 ) -> EvaluatedPolicy:
-    """Evaluate a stored policy: ``policy/0123abcd``, or ``latest``, the last policy of the latest finished run."""
+    """Evaluate a stored policy: ``policy/0123abcd``, or ``latest``, the last policy of the latest finished run.
+
+    ``prompts`` gives the problems of the benchmark ``held_out``, and ``template``, ``chat`` and ``date`` of benchmarks
+    that do not set them.
+    """
     opened = open_evaluation(
         store=store, policy=policy, prompts=prompts, evaluate=evaluate, verify=verify, operation=operation, seed=seed
     )

@@ -257,18 +257,25 @@ class OpenEvaluation(NamedTuple):
 def open_evaluation(
     store: str,
     policy: str,
-    prompts: PromptsSettings,
-    evaluate: EvaluateSettings,
+    prompts: Given[PromptsSettings],
+    evaluate: Given[EvaluateSettings],
     verify: VerifySettings,
     operation: OperationSettings,
     seed: int,
 ) -> OpenEvaluation:
-    """Find a stored policy, as ``policy/0123abcd`` or ``latest``, and resolve the benchmarks."""
+    """Find a stored policy, as ``policy/0123abcd`` or ``latest``, and resolve the benchmarks.
+
+    Raises:
+        SettingsError: a field of ``prompts`` or ``evaluate`` is missing or wrong.
+        DataError: the store has no such policy.
+    """
     from tasks.stored.runs import find_artifact
 
+    source = PromptsSettings.parse(prompts.model_dump(mode="json"))
+    chosen = with_commits(EvaluateSettings.parse(evaluate.model_dump(mode="json")), operation.mirror)
     opened = Store.open(store, create=False)
     ref = find_artifact(opened, policy, "policy")
-    benchmark_measures = measures(with_commits(evaluate, operation.mirror), prompts, verify.renewed(), evaluate.engine)
+    benchmark_measures = measures(chosen, source, verify.renewed(), chosen.engine)
     return OpenEvaluation(policy=ref, **_measurements(opened.ref, seed, benchmark_measures, operation))
 
 

@@ -50,6 +50,7 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
     ("workflow", "options", "message"),
     [
         ("rescore", ["--seed", "7"], "no finished run with seed 7 in this store"),
+        ("evaluation", [], "prompts.prompts_per_stage: missing. This field has no default and must be given."),
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
         (
             "retrain_2",
@@ -58,7 +59,7 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
         ),
     ],
 )
-def test_a_missing_run_or_stage_is_named(copied: Runner, workflow: str, options: list[str], message: str) -> None:
+def test_a_missing_or_wrong_input_is_named(copied: Runner, workflow: str, options: list[str], message: str) -> None:
     done = copied.run(workflow, *options)
     assert message in refusal_text(done)
     assert steps(done.stdout) == []
