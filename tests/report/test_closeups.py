@@ -56,6 +56,7 @@ def test_the_first_and_the_last_stage_show_the_update_with_vetoes(mu_grpo):
 
 def test_the_page_marks_them_and_escapes_their_text(page):
     section = page.split('<section id="tokens">')[1].split("</section>")[0]
+    assert "the last noted update that vetoed a token, or else from the last one" in section
     assert section.count('class="vetoed"') == 2 * 21 + 1  # and once where marks are explained
     assert section.count('class="trigger"') == 2 + 1
     assert "<b>times" not in page
