@@ -51,10 +51,12 @@ class Ledger:
 def make_ledger(history: History) -> Ledger:
     """Return the ledger of a run: the phases of all its artifacts, the starts of its processes, and the rest.
 
-    The time between two steps of a process is counted as ``rest``. Not counted are the time between two processes, such
-    as between a kill and the next start; the time in which a process only waited for another process; and gaps of more
-    than two minutes in which a process worked on no artifact of this run.
+    The time between two steps of a process that trained for this run is counted as ``rest``. Not counted are the time
+    between two processes, such as between a kill and the next start; the time in which a process only waited for
+    another process; and gaps in which a process may have worked for another run, which are longer than two minutes or
+    in a process that trained no policy of this run.
     """
+    trained = {stage.policy.timings.process for stage in history.stages}
     seconds: dict[str, float] = defaultdict(float)
     gpu_seconds: dict[str, float] = defaultdict(float)
 
@@ -69,8 +71,8 @@ def make_ledger(history: History) -> Ledger:
             evaluates = manifest.kind == "evaluation" and phase != "load"
             spend("evaluate" if evaluates else _ROW_OF_PHASE.get(phase, phase), spent, manifest.timings.gpus)
     worked: list[Span] = []
-    for timings in processes.values():
-        start, busy = _start_and_work(timings)
+    for process, timings in processes.items():
+        start, busy = _start_and_work(timings, with_gaps=not trained or process in trained)
         worked += start + busy
         gpus = max(one.gpus for one in timings)
         inside = sum(sum(one.phases.values()) - one.earlier for one in timings)
@@ -88,14 +90,14 @@ def make_ledger(history: History) -> Ledger:
     )
 
 
-def _start_and_work(timings: Sequence[Timings]) -> tuple[list[Span], list[Span]]:
+def _start_and_work(timings: Sequence[Timings], with_gaps: bool) -> tuple[list[Span], list[Span]]:
     """Return the spans of a process's start and of its later work. The timings are sorted by the start of the step."""
     steps = merge((one.started, one.finished) for one in timings)
     waited = merge(wait for one in timings for wait in one.waited)
     ends = [timings[0].process_started, *(end for _, end in steps)]
     gaps = [_subtract((end, start), waited) for end, (start, _) in zip(ends, steps, strict=False)]
     start, *between = [gap if 0 <= union_seconds(gap) <= _LONGEST_GAP else [] for gap in gaps]
-    return start, merge([*steps, *(span for gap in between for span in gap)])
+    return start, merge([*steps, *(span for gap in between for span in gap if with_gaps)])
 
 
 def _subtract(span: Span, holes: Sequence[Span]) -> list[Span]:

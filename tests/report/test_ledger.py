@@ -82,6 +82,22 @@ def test_another_run_of_the_same_process_is_not_counted(run, tmp_path):
     assert ledger_of(second).wall_clock == pytest.approx(89.9)
 
 
+def test_the_time_between_shared_steps_of_another_runs_process_is_not_counted(run, tmp_path):
+    class Late(SyntheticRun):
+        def evaluate(self) -> None:
+            self.clock.now += 40  # The process works for its own run meanwhile.
+            super().evaluate()
+
+    other = Late(run.store, run.clock, preset="relaxed")
+    with other.process("one"):
+        other.base().stages(1)
+    with run.process("two"):
+        run.from_base_of(other).stages(1)
+    alone = ledger_of(make_run(tmp_path / "alone", 1))
+    assert ledger_of(run).seconds == pytest.approx({**alone.seconds, "start": 2 * 6.0})
+    assert ledger_of(run).wall_clock == pytest.approx(alone.wall_clock + 6.0)
+
+
 def test_processes_side_by_side_count_once_in_the_wall_clock(run):
     with run.process("driver"):
         run.base()
