@@ -13,8 +13,7 @@ from flytekit import CronSchedule, Email, LaunchPlan, WorkflowExecutionPhase
 from flytekit.core.workflow import PythonFunctionWorkflow
 from flytekit.models.concurrency import ConcurrencyPolicy
 
-from tasks.errors import SettingsError
-from tasks.flyte.pods import DEPLOYMENT
+from tasks.flyte.pods import DEPLOYMENT, deployment_field
 from tasks.settings import RunSettings
 from tasks.settings.deployment import PlanName
 from tasks.settings.experiment import read_experiment
@@ -40,20 +39,14 @@ PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, object]]] = {
 def _launch_plan(name: PlanName) -> LaunchPlan:
     plan = DEPLOYMENT.launch_plans[name]
     graph, fixed = PLANS[name]
-    try:
+    with deployment_field(f"launch_plans.{name}.config", plan.config, "a file with the settings of the run"):
         inputs = _inputs(graph, ROOT / plan.config)
-    except SettingsError as error:
-        raise SettingsError(f"launch_plans.{name}.config: {error.message}") from None
     fixed = {key: inputs[key] if value is None else value for key, value in fixed.items()}
     failures = [WorkflowExecutionPhase.FAILED, WorkflowExecutionPhase.ABORTED, WorkflowExecutionPhase.TIMED_OUT]
     kickoff = "kickoff" if "kickoff" in graph.python_interface.inputs else None
-    try:
+    allowed = "a cron expression of five fields, as 0 3 * * *"
+    with deployment_field(f"launch_plans.{name}.schedule", plan.schedule, allowed):
         schedule = CronSchedule(schedule=plan.schedule, kickoff_time_input_arg=kickoff) if plan.schedule else None
-    except ValueError:
-        raise SettingsError(
-            f"launch_plans.{name}.schedule: got {plan.schedule!r}; allowed: a cron expression of five fields, as "
-            "0 3 * * *"
-        ) from None
     return LaunchPlan.get_or_create(
         graph,
         name=name,
