@@ -17,9 +17,9 @@ from workflows.stages import prepare_benchmarks
 @workflow
 def evaluation(
     prompts: Given[PromptsSettings] = Given[PromptsSettings](),  # noqa: B008 - settings are immutable
-    evaluate: Given[EvaluateSettings] = Given[EvaluateSettings](),  # noqa: B008
-    verify: VerifySettings = VerifySettings(),  # noqa: B008
-    operation: OperationSettings = OperationSettings(),  # noqa: B008
+    evaluate: Given[EvaluateSettings] = Given[EvaluateSettings](),  # noqa: B008 - immutable too
+    verify: VerifySettings = VerifySettings(),  # noqa: B008 - immutable too
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - immutable too
     store: str = "runs",
     policy: str = "latest",
     seed: int = 0,

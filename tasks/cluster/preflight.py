@@ -162,11 +162,7 @@ class _Cluster:
         if not refusal:
             return "ok", "the API server admits it", ""
         if (quota := _QUOTA.search(refusal)) and _fits_quota(*quota.groups()):
-            return (
-                "warning",
-                f"it waits: {refusal}",
-                "Wait until pods of the namespace end, or raise the quota",
-            )
+            return "warning", f"it waits: {refusal}", "Wait until pods of the namespace end, or raise the quota"
         fix = f"Change pods.{role} of the deployment, the pod template {template}, or what it names: {_APPLY}"
         return "failed", f"the API server refuses it: {refusal}", fix
 

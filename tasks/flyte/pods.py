@@ -27,8 +27,8 @@ def deployment_field(name: str, value: str, allowed: str) -> Iterator[None]:
         yield
     except SettingsError as error:
         raise SettingsError(f"{name}: {error.message}") from None
-    except ValueError:
-        raise SettingsError(f"{name}: got {value!r}; allowed: {allowed}") from None
+    except ValueError as error:
+        raise SettingsError(f"{name}: got {value!r}; allowed: {allowed}") from error
 
 
 def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:

@@ -217,8 +217,8 @@ def disk_errors(root: Path) -> Iterator[None]:
     """Raise errors of the disk inside the block with their fixes, if they name a file below ``root`` or no file."""
     try:
         yield
-    except Exception as error:
-        found = error if isinstance(error, OSError) else _full_disk(error)
+    except Exception as error:  # tokenizers, in Rust, raises plain exceptions; what is no error of the disk goes on.
+        found = _os_error(error)
         below = not isinstance(found.filename, str) or Path(found.filename).is_relative_to(root)
         if below and (fix := disk_fix(found)):
             raise ArtifactError(
@@ -228,11 +228,13 @@ def disk_errors(root: Path) -> Iterator[None]:
         raise
 
 
-def _full_disk(error: Exception) -> OSError:
-    """Return the error of a full disk that a library in Rust raised, such as safetensors; else one without a number."""
+def _os_error(error: Exception) -> OSError:
+    """Return an error of the system as OSError, also one of a library in Rust; number 0 stands for any other error."""
+    if isinstance(error, OSError):
+        return error
     match = _RUST_ERROR.search(str(error))
     number = int(match[1]) if match else 0
-    return OSError(number, os.strerror(number)) if number in (errno.ENOSPC, errno.EDQUOT) else OSError()
+    return OSError(number, os.strerror(number))
 
 
 def disk_fix(error: OSError) -> str:

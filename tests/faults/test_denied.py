@@ -17,6 +17,7 @@ from tests.faults.steps import PARTS, Killed, Step, assert_holds_only
 from tools import ROOT
 from tools.faults.proxy import Proxy
 from tools.s3 import S3, server
+from tools.system_programs import require
 
 EVERYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
@@ -159,7 +160,7 @@ print("whole")
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
 @pytest.mark.parametrize(("where", "refusals"), [("folder", 3), ("s3", 4)])
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     where: str, refusals: int, bucket: str, s3: S3, tmp_path: Path
@@ -168,7 +169,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     script = f'mount -t tmpfs -o size=1m none "$1" && exec {sys.executable} -c "$2" "$3"'
     address = bucket if where == "s3" else str(tmp_path / "store")
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), FULL, address],
+        [require("unshare"), "--mount", "sh", "-c", script, "sh", str(tmp_path), FULL, address],
         capture_output=True,
         text=True,
         check=False,

@@ -95,9 +95,8 @@ def predicted(planned: Planned, name: str, store: Path) -> Seconds:
 
 
 def with_sums(seconds: Seconds) -> Seconds:
-    once = ("warm_start", "evaluate")
-    besides = sum(value for row, value in seconds.items() if row not in once)
-    return {**seconds, "all_but_warm_start_and_evaluate": besides, "all": sum(seconds.values())}
+    training = sum(value for row, value in seconds.items() if row not in ("warm_start", "evaluate"))
+    return {**seconds, "all_but_warm_start_and_evaluate": training, "all": sum(seconds.values())}
 
 
 def compared(pairs: list[tuple[Seconds, Seconds]]) -> tuple[Table, float]:
