@@ -1,23 +1,28 @@
-"""Fixtures that many tests share: an empty store, and a policy that is made in a second."""
+"""Fixtures that many tests share: an empty store, and a policy that is made in a second.
+
+Torch and the modules that need it are imported in the fixtures: the process that only distributes tests to the others
+starts without them.
+"""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # Also in the processes that tests start.
 
 import pytest
-import torch
 from hypothesis import settings
 
-from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PolicySettings, RunSettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
-from tests.prepared import Learner, made_once
 from tools.runs import CONFIG
 from tools.s3 import S3, server, versitygw
 from tools.system_programs import find
+
+if TYPE_CHECKING:
+    from tests.prepared import Learner
 
 settings.register_profile("busy", deadline=None)  # For a busy machine.
 settings.load_profile("busy")
@@ -97,13 +102,18 @@ def bucket(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef]:
     """A store with a tiny policy. Tests read it and may add artifacts, but must not change existing ones."""
+    from tasks.models.step import prepare_policy
+
     store = Store.open(tmp_path_factory.mktemp("small") / "store")
     return store, prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 0)
 
 
 @pytest.fixture(scope="module")
-def learner(tmp_path_factory: pytest.TempPathFactory) -> Learner:
+def learner(tmp_path_factory: pytest.TempPathFactory) -> "Learner":
     """A store for one test file, with a policy whose answers are sometimes correct."""
+    from tasks.models.step import prepare_policy
+    from tests.prepared import made_once
+
     settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=10")
 
     def make(folder: Path) -> None:
@@ -118,6 +128,8 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Learner:
 @pytest.fixture
 def threads() -> Iterator[None]:
     """One thread, for tests that compare the bits of floats between batches of different shapes."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
