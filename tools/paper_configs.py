@@ -12,13 +12,12 @@ from typing import Any
 
 import yaml
 
+from tasks.settings.run import STAGES
 from tools import ROOT
 from tools.paper_table import FOLDER, TABLE, Entry, PaperRun, entry, layers, leaves, ordered, runs, table
 
 REPRODUCE = FOLDER / "reproduce.yaml"
 PAGE = ROOT / "docs/hyperparameters.md"
-STAGES = 4
-"""Number of stages, a constant of the workflows."""
 _REPRODUCED_ON = "gpu-4"
 _WIDTH = 120
 _ORIGIN = "from configs/paper/table.yaml"

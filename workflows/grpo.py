@@ -11,7 +11,8 @@ from tasks.flyte.decorators import named, unpack_options, workflow
 from tasks.flyte.ends import close_run, open_run
 from tasks.flyte.inputs import OPTIONS, RunOptions
 from tasks.report.summary import RunSummary
-from workflows.mu_grpo import STAGES, add_stages
+from tasks.settings.run import STAGES
+from workflows.mu_grpo import add_stages
 from workflows.stages import add_alternating_stage
 
 

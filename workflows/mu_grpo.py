@@ -14,9 +14,9 @@ from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
+from tasks.settings.run import STAGES
 from workflows.stages import Stage, Start, add_stage, evaluate_base, prepare
 
-STAGES = 4
 AddStage = Callable[[OpenRun, Start, Artifact, int], Stage]
 """A function that adds the node of a stage: from a run, its start, a policy and the number of the stage."""
 

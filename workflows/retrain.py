@@ -15,7 +15,7 @@ from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
-from workflows.mu_grpo import STAGES
+from tasks.settings.run import STAGES
 from workflows.stages import StageInputs, Start, prepare_data, stage, stage_inputs
 from workflows.stages import evaluate as evaluate_policy
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 
 from tasks.data.arithmetic import form_of, split
 from tasks.data.files import Row, Unusable, read_rows
-from tasks.data.sources import source_files
+from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
 from tasks.formats import first_names, pluralize
 from tasks.process.logs import logger
@@ -25,6 +25,7 @@ from tasks.settings import (
 from tasks.settings.base import FlyteModel
 from tasks.settings.data_sets import HELD_OUT
 from tasks.store import ArtifactRef, Store
+from tasks.store.fetch import check_fingerprint
 from tasks.store.layout import PROMPTS_FILE
 from tasks.store.tables import CHATS, PROMPTS, write_table
 from tasks.verify.pool import shared_verifier, shorten
@@ -63,18 +64,18 @@ def prepare_benchmark(
         store: the store for the artifact.
         settings: the settings of the benchmark, with every open field filled in (see ``measures``).
         verify: settings of the verifier, which must be able to read the gold answers.
-        source: the result of ``source_fingerprint``, for the manifest.
+        source: the result of ``source_fingerprint`` when the run started; empty if it is not known.
         operation: settings that hold the mirror of the hub.
 
     Raises:
-        DataError: the source cannot be fetched or read, has too few problems, or changed under its revision; or the
-            verifier cannot read too many of the gold answers.
+        DataError: the source cannot be fetched or read, has too few problems, or changed under its revision or since
+            the run started; or the verifier cannot read too many of the gold answers.
     """
     setting = _setting(settings)
     if settings.source is None:
         raise ValueError(f"{setting} has no source")
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
-        rows, unusable, data = source_rows(store, settings.source, f"{setting}.source", operation.mirror)
+        rows, unusable, data = source_rows(store, settings.source, f"{setting}.source", source, operation.mirror)
         rows = _first(rows, unusable, settings)
         unreadable = unreadable_golds(rows, settings.source, verify, settings.name)
         _check_readable(unreadable, len(rows), settings)
@@ -88,7 +89,7 @@ def prepare_benchmark(
 
 
 def source_rows(
-    store: Store, source: SourceSettings, setting: str, mirror: str | None, training: bool = False
+    store: Store, source: SourceSettings, setting: str, fingerprint: str, mirror: str | None, training: bool = False
 ) -> tuple[list[Row], list[Unusable], dict[str, Any]]:
     """Return the usable rows of a source, its unusable rows, and facts that identify the data.
 
@@ -96,11 +97,12 @@ def source_rows(
         store: artifacts of this store that were made from the same revision must hold the same rows.
         source: settings of the source.
         setting: the name of the source in errors.
+        fingerprint: the result of ``source_fingerprint`` when the run started; empty if it is not known.
         mirror: the mirror of the hub.
         training: whether generated problems are those of the training set, or else the held-out ones.
 
     Raises:
-        DataError: the source cannot be fetched or read, or changed under its revision.
+        DataError: the source cannot be fetched or read, or changed under its revision or since the run started.
     """
     rows: list[Row]
     unusable: list[Unusable] = []
@@ -114,6 +116,7 @@ def source_rows(
     else:
         with source_files(source, setting, mirror) as files:
             rows, unusable = read_rows(files, source)
+        check_fingerprint(fingerprint, source_fingerprint(source, mirror), setting)
     content = json.dumps([[row["prompt_id"], row.get("messages") or row["prompt"], row["answer"]] for row in rows])
     data = {
         "hub": source.hub,

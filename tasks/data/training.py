@@ -121,18 +121,18 @@ def prepare_training_set(
         store: the store of the benchmarks and of the artifact.
         settings: the source, and which of its rows are removed.
         verify: settings of the verifier, which must be able to read the gold answers.
-        source: the result of ``source_fingerprint``, for the manifest.
+        source: the result of ``source_fingerprint`` when the run started; empty if it is not known.
         benchmarks: the benchmarks of the run.
         operation: settings that hold the mirror of the hub.
         prompts: settings of the stages; None if the size of a stage is not checked.
 
     Raises:
-        DataError: the source cannot be fetched or read, changed under its revision, has too many unusable rows, or has
-            too few prompts for a stage.
+        DataError: the source cannot be fetched or read, changed under its revision or since the run started, has too
+            many unusable rows, or has too few prompts for a stage.
     """
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
         setting = "prompts.source" if settings.source.hub else "prompts.path"
-        rows, unusable, data = source_rows(store, settings.source, setting, operation.mirror, training=True)
+        rows, unusable, data = source_rows(store, settings.source, setting, source, operation.mirror, training=True)
         total = len(rows) + len(unusable)
         held_out = {row["prompt_id"] for row in share_of(rows, settings.held_out_share)}
         rows = [row for row in rows if row["prompt_id"] not in held_out]

@@ -13,6 +13,7 @@ from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
 from tasks.settings import EngineSettings
 from tasks.settings.experiment import PlannedRun
+from tasks.settings.run import STAGES
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ROLLOUTS_FILE
 from tasks.store.records import Manifest
@@ -140,10 +141,16 @@ def pairs_by_baseline(
 def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
     """Find the reports of the finished runs among the planned ones. A report is matched by its settings.
 
+    A run with another number of stages, or with stages of another run, is not a planned one.
+
     Raises:
         ArtifactError: the store cannot be read.
     """
-    stored = [(report.ref, report.settings) for report in store.manifests("report")]
+    stored = [
+        (report.ref, report.settings)
+        for report in store.manifests("report")
+        if len(report.parents["evaluations"]) == STAGES + 1 and not report.known_facts.get("trained_from")
+    ]
     reports = {}
     for run in planned:
         wanted = run.settings.result_values()
@@ -154,11 +161,9 @@ def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun
 
 
 def _fits(planned: Any, actual: Any) -> bool:
-    """Return whether settings match the planned ones. An empty planned value matches any value, such as a commit."""
-    if planned in (None, ""):
-        return True
+    """Return whether settings match the planned ones. A planned source without a commit matches any commit."""
     if isinstance(planned, dict) and isinstance(actual, dict):
-        return all(_fits(value, actual.get(name)) for name, value in planned.items())
+        return all(_fits(value, actual.get(name)) for name, value in planned.items() if (name, value) != ("commit", ""))
     if isinstance(planned, list) and isinstance(actual, list):
         return len(planned) == len(actual) and all(map(_fits, planned, actual))
     return bool(planned == actual)

@@ -86,6 +86,11 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
     overrides = values.pop("overrides")
     settings = RunSettings.merged({**values, "updates_per_rollout": updates_per_rollout or None}, f"{arm} {overrides}")
     check_installed(settings.operation.tracker)
+    if not updates_per_rollout and not arm and settings.updates_per_rollout is not None:
+        raise SettingsError(
+            f"updates_per_rollout: got {settings.updates_per_rollout} in a workflow that generates once per stage; "
+            "allowed: null, or workflows/grpo.py, which generates again after every updates_per_rollout updates."
+        )
     if arm and len(settings.evaluate.benchmarks) > 1:
         raise SettingsError(
             f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "

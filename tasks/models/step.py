@@ -14,7 +14,7 @@ from tasks.models.checks import check_folder, check_model
 from tasks.models.files import ADAPTER, INDEX, WEIGHTS, weight_files
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.fetch import fetch, snapshot
+from tasks.store.fetch import check_fingerprint, fetch, fingerprint, snapshot
 from tasks.store.layout import MANIFEST
 
 _ALL_WEIGHTS = "*.safetensors"
@@ -33,11 +33,11 @@ def prepare_policy(
     """Make a policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
 
     A tiny policy depends on the seed, and is warm-started on the training part of the arithmetic problems. ``source``
-    is the fingerprint of the folder that the settings name, for the manifest. With ``chat`` some of the run's prompts
-    are chats, for which the tokenizer must have a template.
+    is the fingerprint of the folder that the settings name when the run started; empty if it is not known. With
+    ``chat`` some of the run's prompts are chats, for which the tokenizer must have a template.
 
     Raises:
-        DataError: the folder, prefix or hub model cannot be used; the message says why.
+        DataError: the folder, prefix or hub model cannot be used, or changed during the run; the message says why.
     """
     with store.write("policy", settings=settings, parents={}, seed=seed) as draft:
         draft.facts.update(stage=0, updates=0, source=source)
@@ -47,6 +47,7 @@ def prepare_policy(
         elif settings.path is not None:
             with draft.phase("load"):
                 draft.facts.update(_fetch(draft.path, settings.path, settings, chat))
+            check_fingerprint(source, fingerprint(settings.path), "policy.path")
     return draft.ref
 
 

@@ -37,6 +37,9 @@ from tasks.settings.steps import (
 )
 from tasks.settings.verify import MathVerifySettings, VerifySettings, without_digest
 
+STAGES = 4
+"""Number of stages of a run, unless its workflow has another number in its name."""
+
 
 class RunSettings(Settings):
     """All settings of a run: the inputs of the workflows, and the keys of a file in configs/."""

@@ -65,6 +65,24 @@ def fingerprint(path: str | None) -> str:
     return digest.hexdigest()
 
 
+def check_fingerprint(before: str, now: str, setting: str) -> None:
+    """Check that files which were read are those that a run started with, because its cache key holds these.
+
+    Args:
+        before: the fingerprint when the run started; empty if it is not known.
+        now: the fingerprint after reading.
+        setting: the name of the files in errors.
+
+    Raises:
+        DataError: the fingerprints differ.
+    """
+    if before not in ("", now):
+        raise DataError(
+            f"{setting}: the files changed after this run started, before they were read. "
+            "To fix it: start the run again; it reads the present files."
+        )
+
+
 def snapshot(
     kind: Literal["model", "dataset"], name: str, revision: str | None, wanted: Sequence[str], setting: str
 ) -> Path:

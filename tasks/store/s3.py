@@ -294,7 +294,10 @@ class Bucket:
         def download_file(key: str) -> None:
             with self._explain_errors(key):
                 if not any(self._fetch(key, files[key], folder / key, advance) for _ in range(_FETCHES)):
-                    raise DamagedError(f"{self.uri}/{key}: corrupted: its sha256 is not the manifest's. {RESTORE}")
+                    # A step whose objects have the expected sizes counts as done, so this one must go first.
+                    raise DamagedError(
+                        f"{self.uri}/{key}: corrupted: its sha256 is not the manifest's. Delete this object. {RESTORE}"
+                    )
 
         total = sum(entry.bytes for entry in files.values())
         with _progress(f"download {next(iter(files)).rpartition('/')[0]}", total) as advance:

@@ -175,6 +175,8 @@ def _load(name: str) -> Score:
         TypeError: the function cannot be called with three arguments.
     """
     module, _, function = name.partition(":")
+    # Bytecode would be taken for that of another file with the same size and time, whose digest is another one.
+    sys.dont_write_bytecode = True
     score: Score = getattr(import_module(module), function)
     try:
         inspect.signature(score).bind("", "", "")

@@ -1,0 +1,49 @@
+"""The reports that a reproduction takes as its planned runs."""
+
+from tasks.experiments.runs import find_reports
+from tasks.settings import ExperimentSettings, RunSettings
+from tasks.store import ArtifactRef, Store
+from tools import ROOT
+
+TINY = RunSettings.read(ROOT / "configs/tiny-cpu.yaml").given()
+SYSTEMS = {
+    "mu_grpo": {"optimize": {"preset": "mu_grpo"}},
+    "turns": {"optimize": {"preset": "mu_grpo"}, "updates_per_rollout": 4},
+    "dual": {"optimize": {"preset": "mu_grpo", "objective": {"gate": {"dual_clip": 3.0}}}},
+}
+
+
+def report(store: Store, settings: RunSettings, stages: int = 4, trained_from: int = 0) -> ArtifactRef:
+    evaluations = []
+    for stage in range(stages + 1):
+        with store.write("evaluation", settings={"stage": stage}, parents={}, seed=0) as draft:
+            (draft.path / "metrics.json").write_text(str(stage))
+        evaluations.append(draft.ref)
+    with store.write("report", settings=settings, parents={"evaluations": evaluations}, seed=0) as draft:
+        draft.facts.update({"trained_from": trained_from} if trained_from else {})
+        (draft.path / "page.html").write_text(f"{settings} {stages} {trained_from}")
+    return draft.ref
+
+
+def test_a_planned_run_is_found_by_all_its_settings_and_by_its_number_of_stages(store: Store) -> None:
+    experiment = ExperimentSettings.parse({"models": {"tiny": TINY}, "systems": SYSTEMS, "seeds": [0]})
+    planned = {run.system: run for run in experiment.runs(store.ref.uri)}
+    expected = {planned["dual"]: report(store, planned["dual"].settings)}
+    # None of these is a planned run, although they are later than all planned ones.
+    report(store, planned["mu_grpo"].settings, stages=1)
+    report(store, planned["mu_grpo"].settings, trained_from=2)
+    assert find_reports(store, list(planned.values())) == expected
+    expected |= {planned[name]: report(store, planned[name].settings) for name in ("mu_grpo", "turns")}
+    assert find_reports(store, list(planned.values())) == expected
+
+
+def test_a_planned_source_without_a_commit_is_found_with_any(store: Store) -> None:
+    source = {"hub": "someone/problems", "files": ["test.jsonl"], "prompt": "question", "answer": "answer"}
+    model = {**TINY, "evaluate": {"benchmarks": [{"name": "asked", "source": source}], "max_new_tokens": 8}}
+    experiment = ExperimentSettings.parse({"models": {"tiny": model}, "systems": SYSTEMS, "seeds": [0]})
+    run = experiment.runs(store.ref.uri)[0]
+    (benchmark,) = run.settings.evaluate.benchmarks
+    resolved = benchmark.model_copy(update={"source": benchmark.source.model_copy(update={"commit": "0" * 40})})
+    opened = run.settings.evaluate.model_copy(update={"benchmarks": [resolved]})
+    ref = report(store, run.settings.model_copy(update={"evaluate": opened}))
+    assert find_reports(store, [run]) == {run: ref}
