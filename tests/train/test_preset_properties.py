@@ -83,15 +83,6 @@ def test_at_the_behavior_policy_every_preset_is_reinforce(
     assert not (result.trigger_T | result.clipped_T | result.rejected_T).any()
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_likelihood_penalty_adds_its_coefficient_to_every_token(name: str) -> None:
-    settings = preset(name, regulariser={"kind": "likelihood", "coefficient": 0.1})
-    rows: list[Response] = [(0.7, [1.0] * 2), (-1.3, [1.0] * 3)]
-    batch, reinforce = at_the_behavior_policy(rows, settings)
-    added = [g - 0.1 / divisor for g, divisor in zip(reinforce, divisors(rows, settings), strict=True)]
-    assert update([batch], settings)[1] == close(added)
-
-
 def batch_from(rows: Sequence[Row], dtype: torch.dtype = torch.float64) -> TokenBatch:
     """Packed tokens, each with the ratios of all policies."""
     columns = list(zip(*[token for _, row in rows for token in row], strict=True)) or [[], [], [], []]

@@ -9,11 +9,11 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tasks.settings import ObjectiveSettings, OptimizeSettings
+from tasks.settings import ObjectiveSettings
 from tasks.settings.presets import PRESETS
 from tasks.train.objective import ObjectiveResult, objective
 from tests.train.batches import bounds_of, with_policies
-from tests.train.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, some_responses, steady
+from tests.train.test_objective import LONGEST, Response, batch_of, close, preset, ratio, some_responses, steady
 
 E = math.e
 
@@ -30,18 +30,12 @@ def coefficients(rows: Sequence[Response], settings: ObjectiveSettings, **polici
 @pytest.mark.parametrize(
     ("name", "advantage", "row", "expected", "proximal"),
     [
-        ("gspo", 1.0, [2.0, 0.5], [1, 1], None),
-        ("gspo", -1.0, [2.0, 0.5], [-1, -1], None),
         ("gspo", 1.0, [E**4e-4] * 2, [0, 0], None),
         ("gspo", -1.0, [E**4e-4] * 2, [-1.00040008] * 2, None),
         ("gspo", 1.0, [E**-4e-4] * 2, [0.99960008] * 2, None),
-        ("gspo", -1.0, [E**-4e-4] * 2, [0, 0], None),
         ("gspo", 1.0, [E**3.9e-4], [1.00039008], None),
         ("gspo", -1.0, [E**-2.9e-4], [-0.99971004], None),
         ("gspo", -1.0, [8.0, 1.0, 1.0], [-2, -2, -2], None),
-        ("topr", -1.0, [2.0, 0.25], [-0.5, -0.5], None),
-        ("topr", -1.0, [2.0, 2.0], [-1, -1], None),
-        ("topr", 1.0, [2.0, 0.25], [1, 1], None),
         ("topr", 1.0, [0.01, 0.01], [1, 1], None),
         ("topr", 0.0, [2.0, 0.25], [0, 0], None),
         ("topr", -0.5, [0.1, 0.1, 1.0], [-0.005] * 3, None),
@@ -49,11 +43,8 @@ def coefficients(rows: Sequence[Response], settings: ObjectiveSettings, **polici
         ("minpro", 1.0, [0.5, 1.1, 0.2, 1.0, 2.0], [0.5, 0.55, 0.1, 0.2, 0], None),
         ("minpro", -1.0, [0.5, 1.1, 0.2, 1.0, 2.0], [0, -0.55, 0, -0.2, -0.4], None),
         # Within 0.2 of the proximal policy's ratio.
-        ("off_policy_grpo", 1.0, [1.5], [1.5], [1.4]),
-        ("off_policy_grpo", 1.0, [1.7], [0], [1.4]),
         ("off_policy_grpo", 1.0, [0.2], [0.2], [1.4]),
         ("off_policy_grpo", -1.0, [1.5], [-1.5], [1.4]),
-        ("off_policy_grpo", -1.0, [1.1], [0], [1.4]),
         ("off_policy_grpo", -1.0, [3.0], [-3.0], [1.4]),
         ("off_policy_grpo", 1.0, [0.2], [0.2], [0.1]),
         ("off_policy_grpo", 1.0, [0.31], [0], [0.1]),
@@ -99,14 +90,6 @@ def test_opsm_worked_numbers(advantage: float, row: list[float], dropped: bool) 
     got = result([(1.0, [0.1]), (advantage, row), (-1.0, [1.0])], settings)
     assert got.vetoed_T.tolist() == [False, *[dropped] * len(row), False]
     assert got.coefficient_T.tolist()[1:-1] == close([0.0 if dropped else advantage * r for r in row])
-
-
-def test_what_opsm_drops_need_not_trigger_the_token_veto() -> None:
-    by_token = result([(-1.0, [0.5, 0.5])], nav())
-    assert not (by_token.trigger_T | by_token.vetoed_T).any()
-    # The other way round: one token far below, among many that are not.
-    row = [0.05, *[1.0] * 9]
-    assert [result([(-1.0, row)], chosen).vetoed_T.sum() for chosen in (nav(), preset("opsm"))] == [9, 0]
 
 
 @steady
@@ -201,8 +184,7 @@ def test_tis_and_mis_multiply_any_preset(
     assume(all(abs(weight / bound - 1) > 1e-6 for weight in weights for bound in (0.5, 2.0)))
     factors = [min(w, 2.0) if modifier == "tis" else w * (0.5 <= w <= 2.0) for w in weights]
 
-    modified: dict[str, Any] = {"preset": name, "modifier": modifier, "responses_per_update": 1}
-    settings = OptimizeSettings.parse({**modified, "objective": {"mismatch": {"level": level}}}).objective
+    settings = preset(name, modifier, mismatch={"level": level})
     plain, got = result(rows, preset(name), **policies), result(rows, settings, **policies)
     products = [c * factor for c, factor in zip(plain.coefficient_T.tolist(), factors, strict=True)]
     assert got.coefficient_T.tolist() == pytest.approx(products, rel=1e-6, abs=1e-9)
