@@ -156,8 +156,8 @@ SENSITIVE = {"veto": {"kappa": 1.02}}
 """Vetoes much of what the small policy learns from."""
 
 
-def trained(small: Small, responses: Responses, **changes: Any) -> Outcome:
-    trainer = trainer_of(small, objective=SENSITIVE, **changes)
+def trained(small: Small, responses: Responses) -> Outcome:
+    trainer = trainer_of(small, objective=SENSITIVE)
     return trainer.train(responses, planned(responses), 0, Outcome(len(responses.group_R), noted=[0, 2]))
 
 
@@ -202,12 +202,6 @@ def test_noting_an_update_changes_neither_weights_nor_diagnostics(small: Small, 
     _, plain, _ = train(small, responses, objective=SENSITIVE)
     assert plain.examples == []
     assert plain.rows == trained(small, responses).rows
-
-
-def test_micro_batches_do_not_change_what_is_noted(small: Small, responses: Responses) -> None:
-    whole = trained(small, responses, tokens_per_micro_batch=100_000).examples
-    split = trained(small, responses, tokens_per_micro_batch=40).examples
-    assert_close_rows(whole, split, 1e-3)
 
 
 def assert_close_rows(ones: list[Row], others: list[Row], within: float) -> None:

@@ -12,8 +12,9 @@ from tasks.errors import GateError
 from tasks.models.loading import load_model
 from tasks.models.scorer import Scorer
 from tasks.settings import MODIFIERS, PRESETS
-from tasks.train.batches import Ragged, Responses
+from tasks.train.batches import Responses
 from tests.train.small import Small, batches, train, trainer_of
+from tests.train.test_trainer import engine_of
 
 FAST = 0.02
 """A learning rate that moves most ratios out of [0.8, 1.2] in one update."""
@@ -142,7 +143,7 @@ def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_poli
 def with_a_noisy_engine(responses: Responses) -> Responses:
     """Log-probabilities of an engine that is half a nat off."""
     noise = np.random.default_rng(0).normal(0, 0.5, len(responses.engine_logp.flat)).astype(np.float32)
-    return replace(responses, engine_logp=Ragged(responses.engine_logp.flat + noise, responses.engine_logp.offsets))
+    return engine_of(responses, responses.engine_logp.flat + noise)
 
 
 def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(

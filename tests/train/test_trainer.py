@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.errors import ArtifactError, DataError, GateError, NothingToLearnError
-from tasks.models.loading import folder_weights, load_model, stop_token_ids
+from tasks.models.loading import load_model, stop_token_ids
 from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train.backends.torch_backend import TorchBackend
 from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
@@ -55,11 +55,14 @@ def test_the_split_into_micro_batches_changes_nothing(small: Small, responses: R
             assert value == close, name
 
 
-def test_training_resumes_from_saved_state_with_equal_bits(small: Small, responses: Responses, tmp_path: Path) -> None:
-    straight, _, _ = train(small, responses, updates=2)
-    save_policy(tmp_path, straight.backend, small[0].path(small[1]))
+@pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 16}])
+def test_training_resumes_from_saved_state_with_equal_bits(
+    small: Small, responses: Responses, tmp_path: Path, lora: dict[str, int] | None
+) -> None:
+    base, (straight, _, _) = small[0].path(small[1]), train(small, responses, updates=2, lora=lora)
+    save_policy(tmp_path, straight.backend, base, straight.settings.lora)
     save_optimizer(tmp_path, straight.backend, straight.updates)
-    resumed = load_trainer(tmp_path, settings(), LONGEST, 0)
+    resumed = load_trainer(tmp_path, straight.settings, LONGEST, 0, base)
     assert resumed.updates == 2
     for trainer in (straight, resumed):
         trainer.train(responses, batches(responses)[2:], 1)
@@ -68,6 +71,7 @@ def test_training_resumes_from_saved_state_with_equal_bits(small: Small, respons
         assert torch.equal(ours[1], theirs[1])
     assert isinstance(resumed.backend, TorchBackend)
     assert {float(state["step"]) for state in resumed.backend.optimizer.state.values()} == {3.0}
+    assert all((".lora_" in name) is bool(lora) for name in load_file(tmp_path / "optimizer/moments.safetensors"))
 
 
 def test_moments_of_another_model_are_refused(small: Small, responses: Responses, tmp_path: Path) -> None:
@@ -226,11 +230,8 @@ def test_generation_settings_are_copied_unchanged(small: Small, tmp_path: Path, 
     file.unlink(missing_ok=True)
     if generation is not None:
         file.write_text(json.dumps(generation))
-    trainer = load_trainer(base, settings(), LONGEST, 0)
-    save_policy(saved, trainer.backend, base)
+    save_policy(saved, load_trainer(base, settings(), LONGEST, 0).backend, base)
     assert stop_token_ids(saved) == stop_token_ids(base)
     copy = saved / file.name
     assert copy.read_bytes() == file.read_bytes() if generation is not None else not copy.exists()
-    weights = dict(folder_weights(saved))
-    assert all(torch.equal(weights[name], weight) for name, weight in folder_weights(base))
     load_model(saved)

@@ -11,8 +11,7 @@ from tasks.store import Store
 from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tests.conftest import SMALL
-from tests.prepared import prepare_stage
-from tests.train.small import PROMPTS
+from tests.prepared import PROMPTS, prepare_stage
 from tests.train.test_alternating_processes import OFTEN, ROLLOUT, VERIFY, optimize
 from tests.train.together import Job, alternate_in_group, largest_difference
 
