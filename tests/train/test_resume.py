@@ -36,12 +36,15 @@ def attempt(
     chosen = settings(**{"responses_per_update": 8, "tokens_per_micro_batch": 100, **changes})
     trainer = load_trainer(base.path(policy), chosen, LONGEST, 0, base.path(policy))
     made: list[int] = []
+    update = trainer._update
 
-    def note(row: Row) -> None:
-        made.append(row["update"])
-        after(row["update"])
+    def counted(*inputs: Any) -> Row:
+        row = update(*inputs)
+        made.append(trainer.updates)
+        return row
 
-    trainer.after_update = note
+    trainer._update = counted
+    trainer.after_update = lambda row: after(row["update"])
     if store is not None:
         trainer.resume = Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
     plan = plan_batches(responses, 8, (0, 0))
