@@ -68,6 +68,8 @@ STALE: Response = (-1.0, [1.1, 0.05, 2.5, 0.5, 0.02, 1.0])
 STALE_ALL = [-1.1, -0.05, -2.5, -0.5, -0.02, -1.0]
 LAGGED: list[Response] = [(1.0, [1.5, 1.7]), (-1.0, [1.1, 1.3]), (-1.0, [0.01, 0.31])]
 FALLING: Response = (-1.0, [1.0, 0.2, 0.9])
+CAP: list[Response] = [(1.0, [3.3, 3.9, 6.6]), (-1.0, [1.4, 0.55, 0.65])]
+MINIMA = [0.5, 1.1, 0.2, 1.0, 2.0]
 
 WORKED: dict[str, list[Case]] = {
     # The first ratio above 2 is the third: what follows it is vetoed, in the grid nothing does.
@@ -87,6 +89,17 @@ WORKED: dict[str, list[Case]] = {
             [(a, row) for row in ([2.0, 0.5], [E**5e-4] * 2) for a in (1.0, -1.0)] + [(-1.0, [E**-4e-4])],
             [1, 1, -1, -1, 0, 0, -(E**5e-4), -(E**5e-4), 0],
             [5 * 2] * 4 + [5],
+        ),
+        # The interval is [1 - 3e-4, 1 + 4e-4]; the last response has the geometric mean 2.
+        Case(
+            [(a, [E**log] * 2) for log in (4e-4, -4e-4) for a in (1.0, -1.0)],
+            [0, 0, -1.00040008, -1.00040008, 0.99960008, 0.99960008, 0, 0],
+            [4 * 2] * 4,
+        ),
+        Case(
+            [(1.0, [E**3.9e-4]), (-1.0, [E**-2.9e-4]), (-1.0, [8.0, 1.0, 1.0])],
+            [1.00039008, -0.99971004, -2, -2, -2],
+            [3, 3, 3 * 3],
         ),
     ],
     "cispo": [*grid(*CAPPED), Case(TWO, [1.1, 1.25, -0.5, -1, -1.3, -0.9], [6] * 2)],
@@ -117,11 +130,14 @@ WORKED: dict[str, list[Case]] = {
     "off_policy_grpo": [
         Case(LAGGED, [1.5, 0, 0, -1.3, -0.01, -0.31], [3 * 2] * 3, proximal=[1.4] * 4 + [0.1] * 2),
         Case(LAGGED, [0, 0, -1.1, -1.3, 0, 0], [3 * 2] * 3, proximal=[1.0] * 6),
+        Case([(1.0, [0.2, 0.2]), (-1.0, [1.5, 3.0])], [0.2, 0.2, -1.5, -3], [2 * 2] * 2, proximal=[1.4, 0.1, 1.4, 1.4]),
+        Case([(1.0, [0.31]), (-1.0, [0.001, 9.0])], [0, -0.001, -9], [2, 2 * 2], proximal=[0.1, 0.1, 9.0]),
     ],
     # Products 0.5 and 4 of negatives, 0.5 of a positive.
     "topr": [
         *grid(PLUS, [-0.05, -0.3, -0.7, -1, -1, -1, -1]),
         Case([(-1.0, [2, 0.25]), (-1.0, [2, 2]), (1.0, [2, 0.25])], [-0.5, -0.5, -1, -1, 1, 1], [3] * 3),
+        Case([(1.0, [0.01] * 2), (0.0, [2, 0.25]), (-0.5, [0.1, 0.1, 1])], [1, 1, 0, 0, *[-0.005] * 3], [3] * 3),
     ],
     # The interval ends at [0.8, 2]; negatives stop at 3 as well.
     "bapo": [
@@ -130,10 +146,8 @@ WORKED: dict[str, list[Case]] = {
     ],
     "gppo": [*grid(PRESERVED, [-0.8, -0.8, -0.8, -1, -1.3, -3.5, -6]), Case([(-1.0, [9.0, 11.0])], [-9, 0], [2])],
     "ce_gppo": [*grid(PRESERVED, [-0.2, -0.2, -0.2, -1, -1.3, -3.5, -6]), Case([(-1.0, [9.0, 11.0])], [-9, 0], [2])],
-    # Ratios to the proximal policy 1.1, 1.3, 1.1, 0.7, 1.1, times 3, 3, 6, 2, 0.5, of which 6 is beyond the cap.
-    "decoupled_ppo": [
-        Case([(1.0, [3.3, 3.9, 6.6]), (-1.0, [1.4, 0.55])], [3.3, *[0] * 3, -0.55], [5] * 2, proximal=[3, 3, 6, 2, 0.5])
-    ],
+    # Ratios to the proximal policy 1.1, 1.3, 1.1, 0.7, 1.1, 1.3, times 3, 3, 6, 2, 0.5, 0.5; 6 is beyond the cap.
+    "decoupled_ppo": [Case(CAP, [3.3, 0, 0, 0, -0.55, -0.65], [6] * 2, proximal=[3, 3, 6, 2, 0.5, 0.5])],
     # Mean log-ratios -0.57, -0.57, -0.35 against -0.5.
     "opsm": [
         *grid(*TIGHT),
@@ -145,6 +159,8 @@ WORKED: dict[str, list[Case]] = {
         Case(
             [(1.0, [0.5, 1.1, 0.9, 1.1]), (-1.0, [1.1, 0.9, 1.0])], [0.5, 0.55, 0.45, 0.55, -1.1, -0.9, -0.9], [7] * 2
         ),
+        # 1, .5, .5, .2, .2. The gate is on the token's own ratio.
+        Case([(a, MINIMA) for a in (1.0, -1.0)], [0.5, 0.55, 0.1, 0.2, 0, 0, -0.55, 0, -0.2, -0.4], [10] * 2),
     ],
 }
 
@@ -160,6 +176,9 @@ ADVANTAGES: dict[str, list[float]] = {
     "topr": [0.5, -0.5, -0.5, -0.5],
 }
 """Of rewards 1, 0, 0, 0."""
+DROPPED: list[Response] = [(a, [0.5, 0.5]) for a in (-1.0, 1.0)] + [
+    (-1.0, row) for row in ([1.0, 0.5], [E**-0.51], [E**-0.5], [4.0, 0.05], [0.2, *[1.0] * 3])
+]
 LIKELIHOOD = {"kind": "likelihood", "coefficient": 0.1}
 VARIANTS: list[tuple[str, dict[str, Any], list[Case]]] = [
     ("grpo", {"gate": {"dual_clip": 3.0}}, grid(TIGHT[0], [0, 0, 0, -1, -1.3, 0, 0])),
@@ -176,6 +195,20 @@ VARIANTS: list[tuple[str, dict[str, Any], list[Case]]] = [
     ("rec_ring_nois", {"weight": {"kind": "ratio"}}, [Case(TWO, [1.1, 0, 0, -1, 0, -0.9], [6] * 2)]),
     ("rec_twoside_is", {"weight": {"kind": "one"}}, [Case(TWO, [1, 0, 0, -1, 0, -1], [6] * 2)]),
     ("red_weight", {"weight": {"temperature": 0.5}}, [Case([(-1.0, [3.0, 0.2])], [-(E**-2)] * 2, [2])]),
+    # Ratios to the proximal policy 1.1, 1.1, 0.7, 0.9, times 6, 3, 6, 6, of which 6 is cut to 5.
+    (
+        "decoupled_ppo",
+        {"ratio": {"beyond_cap": "truncate"}},
+        [Case([(1.0, [6.6, 3.3]), (-1.0, [4.2, 5.4])], [5.5, 3.3, 0, -4.5], [4] * 2, proximal=[6, 3, 6, 6])],
+    ),
+    ("decoupled_ppo", {"ratio": {"behavior_cap": 7.0}}, [Case([(1.0, [6.6, 1])], [6.6, 1], [2], proximal=[6, 1])]),
+    ("decoupled_ppo", {"denominator": "kept"}, [Case([(1.0, [6.6, 1])], [0, 1], [1], proximal=[6, 1])]),
+    # Mean log-ratios -0.69, -0.69, -0.35, -0.51, -0.5, -0.80, -0.40 against -0.5.
+    (
+        "opsm",
+        {"gate": {"low": 0.0, "high": 5.0}},
+        [Case(DROPPED, [0, 0, 0.5, 0.5, -1, -0.5, 0, -(E**-0.5), 0, 0, -0.2, -1, -1, -1], [14] * 3 + [7, 7, 14, 28])],
+    ),
     ("reinforce", {"regulariser": LIKELIHOOD}, [Case([(1.0, [2.0]), (-1.0, [0.5])], [1, -1], [2] * 2, [-0.1] * 2)]),
     # AsymRE with a penalty in place of its baseline.
     ("asymre", {"advantage": {"baseline_offset": 0}, "regulariser": LIKELIHOOD}, grid(PLUS, MINUS, pull=[-0.1] * 7)),

@@ -81,16 +81,6 @@ def test_ratios_are_clipped_around_the_weights_before_the_batches_that_share_the
     assert [row["reject_fraction"] for row in rows] == [0] * len(rows)
 
 
-def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(rows_of: RowsOf) -> None:
-    over = {**schedule(1), "ratio": {"behavior_cap": 1.5}}
-    rows = rows_of(preset="decoupled_ppo", objective=over)
-    assert rows[0]["reject_fraction"] == 0
-    assert all(0 < row["reject_fraction"] < 1 for row in rows[1:])
-    over["ratio"]["beyond_cap"] = "truncate"
-    rows = rows_of(preset="decoupled_ppo", objective=over)
-    assert [row["reject_fraction"] for row in rows] == [0] * 3
-
-
 @pytest.mark.parametrize("name", ["m2po", "bapo"])
 def test_an_interval_is_found_anew_for_every_update_whatever_its_micro_batches(rows_of: RowsOf, name: str) -> None:
     whole = rows_of(preset=name, tokens_per_micro_batch=100_000)
