@@ -103,9 +103,8 @@ def test_layers_that_are_computed_again_change_nothing(
 def test_bfloat16_computes_and_float32_weights_keep_small_updates(
     made: str, small: Small, responses: Responses, alone: Path, pairs: Path, tmp_path: Path
 ) -> None:
-    out = pairs / made
+    out = tmp_path if made == "alone" else pairs / made
     if made == "alone":
-        out = tmp_path
         work(small[0].path(small[1]), responses, out, 0, {"dtype": "bfloat16"})
     first, last = weights(out, FIRST), weights(out, LAST)
     assert all(weight.dtype == torch.float32 for weight in last.values())

@@ -216,17 +216,25 @@ def assert_close_rows(ones: list[Row], others: list[Row], within: float) -> None
 REWARDS = [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
 
 
-def noted(rewards: list[list[float]], vetoed: list[int], dropped: int | None = None) -> list[tuple[float | None, int]]:
-    """Reward and number of vetoed tokens of the responses that an update over all groups notes; each has three tokens.
-
-    Args:
-        rewards: by group.
-        vetoed: tokens that the veto takes from the end of each response.
-        dropped: a response that takes no part.
-    """
-    made = responses_of(rewards)
-    dropped_R = np.isin(np.arange(len(made.reward_R)), [] if dropped is None else [dropped])
-    selection = select(made, settings(), 20, dropped_R, (0, 0, 0))
+@pytest.mark.parametrize(
+    ("groups", "vetoed", "dropped", "expected"),
+    [
+        (REWARDS, 12 * [0], [], [(1.0, 0), (0.0, 0)]),
+        # The first group with a vetoed token.
+        (REWARDS, [0, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0], [], [(1.0, 0), (0.0, 2)]),
+        # Groups of one reward only where there is no other, also where the veto took tokens of them.
+        (REWARDS[:1], 3 * [0], [], [(1.0, 0)]),
+        (REWARDS[:2], [3, 3, 3, 0, 0, 0], [], [(1.0, 0), (0.0, 0)]),
+        # No response that takes no part.
+        (REWARDS[1:2], [0, 2, 1], [1], [(1.0, 0), (0.0, 1)]),
+    ],
+)
+def test_the_group_that_is_noted(
+    groups: list[list[float]], vetoed: list[int], dropped: list[int], expected: list[tuple[float, int]]
+) -> None:
+    """Each response has three tokens, of which the veto takes some from the end; the update has two micro-batches."""
+    made = responses_of(groups)
+    selection = select(made, settings(), 20, np.isin(np.arange(len(made.reward_R)), dropped), (0, 0, 0))
     rows = np.flatnonzero(selection.takes_part_R)
     close_up = CloseUp(made, selection, rows)
     for own in np.array_split(rows, 2):
@@ -234,23 +242,4 @@ def noted(rewards: list[list[float]], vetoed: list[int], dropped: int | None = N
         batch = TokenBatch(zero_T, zero_T, zero_T, torch.arange(3 * len(own)) // 3, len(own))
         left_T = torch.tensor([place >= 3 - vetoed[row] for row in own for place in range(3)])
         close_up.add(own, batch, replace(objective(batch, settings().objective, 20), vetoed_T=left_T))
-    return [(row["reward"], sum(row["vetoed"])) for row in close_up.examples({})]
-
-
-@pytest.mark.parametrize(
-    ("groups", "vetoed", "dropped", "expected"),
-    [
-        (REWARDS, 12 * [0], None, [(1.0, 0), (0.0, 0)]),
-        # The first group with a vetoed token.
-        (REWARDS, [0, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0], None, [(1.0, 0), (0.0, 2)]),
-        # Groups of one reward only where there is no other, also where the veto took tokens of them.
-        (REWARDS[:1], 3 * [0], None, [(1.0, 0)]),
-        (REWARDS[:2], [3, 3, 3, 0, 0, 0], None, [(1.0, 0), (0.0, 0)]),
-        # No response that takes no part.
-        (REWARDS[1:2], [0, 2, 1], 1, [(1.0, 0), (0.0, 1)]),
-    ],
-)
-def test_the_group_that_is_noted(
-    groups: list[list[float]], vetoed: list[int], dropped: int | None, expected: list[tuple[float, int]]
-) -> None:
-    assert noted(groups, vetoed, dropped) == expected
+    assert [(row["reward"], sum(row["vetoed"])) for row in close_up.examples({})] == expected
