@@ -38,7 +38,7 @@ def refused(store: Store, folder: Path, message: str, chat: bool = False) -> Non
 
 
 def spoiler(spoil: Callable[..., object]) -> Callable[..., Spoil]:
-    """A function of a folder and of what to do to it, which takes the latter first."""
+    """Make a helper that is called with what to do, and later with the folder to which it is done."""
     return lambda *given, **named: lambda folder: spoil(folder, *given, **named)
 
 

@@ -1,4 +1,4 @@
-"""Adapters: they begin as nothing, are merged into what is generated with, and go on from what was stored."""
+"""Adapters change nothing at first, are merged for generation, and are refused where they do not fit."""
 
 from pathlib import Path
 

@@ -89,7 +89,7 @@ def test_weights_in_several_files_are_those_that_the_index_names(store: Store, f
         ("no-one/no-model", "'no-one/no-model' is no folder here and could not be fetched"),
     ],
 )
-def test_a_source_that_is_not_there(store: Store, source: str, message: str) -> None:
+def test_a_source_that_is_not_there_is_refused(store: Store, source: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         take(store, source)
 

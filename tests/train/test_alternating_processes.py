@@ -20,7 +20,7 @@ from tests.train.together import Job, alternate_in_group, largest_difference
 
 pytest.importorskip("deepspeed")
 Policies = dict[str, ArtifactRef]
-"""By what they were made with."""
+"""Policies by the names of their jobs."""
 ROLLOUT = WHOLE.model_copy(update={"max_new_tokens": 2})
 """Too short for answers, so that no verifier has to start."""
 STAGE = 4

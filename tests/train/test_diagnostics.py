@@ -133,7 +133,7 @@ def test_means_over_no_tokens_are_none() -> None:
         ([(1.0, [1.0001] * 4)], preset("grpo"), {"kl_k3": pytest.approx(math.log(1.0001) ** 2 / 2, rel=1e-3)}),
     ],
 )
-def test_single_numbers(rows: list[Response], settings: ObjectiveSettings, expected: dict[str, Any]) -> None:
+def test_single_numbers_of_a_row(rows: list[Response], settings: ObjectiveSettings, expected: dict[str, Any]) -> None:
     row = row_of([batch_of(rows)], settings)
     assert {name: row[name] for name in expected} == expected
 
@@ -229,7 +229,7 @@ REWARDS = [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
         (REWARDS[1:2], [0, 2, 1], [1], [(1.0, 0), (0.0, 1)]),
     ],
 )
-def test_the_group_that_is_noted(
+def test_an_update_notes_a_group_in_which_the_veto_acts_or_else_one_that_teaches(
     groups: list[list[float]], vetoed: list[int], dropped: list[int], expected: list[tuple[float, int]]
 ) -> None:
     """Each response has three tokens, of which the veto takes some from the end; the update has two micro-batches."""

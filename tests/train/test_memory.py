@@ -1,4 +1,4 @@
-"""What a stage's responses take: of a row a few numbers, and neither its tokens nor its name."""
+"""A stage's responses need memory for a few numbers each: their tokens and names stay on the disk."""
 
 import tracemalloc
 from collections.abc import Iterator
