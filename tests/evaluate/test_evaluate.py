@@ -16,8 +16,6 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.verify.pool import Verifier
 from tests.prepared import prepare_held_out
-from tools import ROOT
-from tools.cache_versions import sources
 
 GRIDS = st.integers(1, 7).flatmap(lambda k: st.lists(st.tuples(*[st.integers(0, 1)] * k), min_size=1, max_size=5))
 VOTES = st.lists(st.integers(-1, 4), min_size=1, max_size=8)
@@ -98,11 +96,11 @@ def row(
 
 
 def test_metrics_of_known_samples() -> None:
-    samples = [row("a", 0, "correct", level=1), row("a", 1, "wrong", level=1), row("a", GREEDY, "correct", level=1)]
-    samples += [
-        row("b", 0, "timeout", level=2),
-        row("b", 1, "correct", level=2),
-        row("b", GREEDY, "no_answer", level=2),
+    outcomes = {"a": ["correct", "wrong", "correct"], "b": ["timeout", "correct", "no_answer"]}
+    samples = [
+        row(problem, index, outcome, level=level)
+        for level, problem in enumerate(outcomes, 1)
+        for index, outcome in zip([0, 1, GREEDY], outcomes[problem], strict=True)
     ]
     metrics = measure(samples, [0, 1, -1, 0], 2, "held_out")
     assert metrics["accuracy"]["value"] == 0.5
@@ -172,9 +170,3 @@ def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef]) ->
     assert sum(metrics["outcomes"].values()) == 48
     assert metrics["accuracy"]["low"] <= metrics["accuracy"]["value"] <= metrics["accuracy"]["high"]
     assert evaluate_policy(store, settings, VerifySettings(workers=1), policy, held_out, 0) == ref
-
-
-def test_the_verifier_is_part_of_the_cache_version() -> None:
-    """tests/test_house.py holds the version to these sources."""
-    reached = {path.relative_to(ROOT).as_posix() for path in sources("evaluate")}
-    assert {"tasks/verify/judge.py", "tasks/verify/verdicts.py", "tasks/verify/worker.py"} <= reached

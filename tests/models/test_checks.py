@@ -38,7 +38,7 @@ def refused(store: Store, folder: Path, message: str, chat: bool = False) -> Non
 
 
 def spoiler(spoil: Callable[..., object]) -> Callable[..., Spoil]:
-    """A function of a folder and of what to do to it, which takes the latter first."""
+    """Make a helper that is called with what to do, and later with the folder to which it is done."""
     return lambda *given, **named: lambda folder: spoil(folder, *given, **named)
 
 
@@ -183,6 +183,9 @@ def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Pat
         (None, "has no chat template"),
         ("{{ raise_exception('System role required') }}", "TemplateError: System role required. Set prompts.chat"),
         ("{{ messages | nothing }}", "TemplateAssertionError: No filter named 'nothing'"),
+        ("{% if %}", "the chat template of .* cannot take the prompts: TemplateSyntaxError: Expected an expression"),
+        ("{{ messages[1]['content'] }}", "UndefinedError: "),
+        ("{{ messages[0]['content'] + 1 }}", "TypeError: can only concatenate str"),
     ],
 )
 def test_a_template_is_tried_where_prompts_are_chats(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PretrainedConfig
 
 from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import load_model
@@ -27,20 +26,16 @@ KINDS = [
 ]
 
 
-def wider(kind: str) -> PretrainedConfig:
-    """vLLM's attention on a CPU has no narrower heads than 32, its experts are no narrower either."""
-    config = deepcopy({**PACKABLE, **PADDED}[kind])
-    config.hidden_size = config.intermediate_size = 128
-    if getattr(config, "head_dim", None):
-        config.head_dim = 32
-    return config
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_vllm_gives_the_log_probabilities_of_the_trainer(
     kind: str, small: tuple[Store, ArtifactRef], tmp_path: Path
 ) -> None:
-    folder = brought(wider(kind), small[0].path(small[1]), tmp_path / "policy")
+    config = deepcopy({**PACKABLE, **PADDED}[kind])
+    # vLLM's attention on a CPU has no heads that are narrower than 32, and no narrower experts.
+    config.hidden_size = config.intermediate_size = 128
+    if getattr(config, "head_dim", None):
+        config.head_dim = 32
+    folder = brought(config, small[0].path(small[1]), tmp_path / "policy")
     engine = load_engine(folder, EngineSettings(kind="vllm", eager=True))
     requests = [Request("a", sample, list(range(3, 20)), sample) for sample in range(2)]
     requests += [Request("b", 0, [7, 8], 2), Request("c", 0, [9], 3)]

@@ -149,18 +149,3 @@ def test_a_doubled_bos_token_is_warned_of_once(
         (ids,) = token_ids(tokenizer, [asked])
         assert ids.count(0) == times
     assert capsys.readouterr().out.count("prompts begin with '<s>' twice") == times - 1
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{% if %}", "TemplateSyntaxError: Expected an expression"),
-        ("{{ messages[1]['content'] }}", "UndefinedError: "),
-        ("{{ messages[0]['content'] + 1 }}", "TypeError: can only concatenate str"),
-    ],
-)
-def test_a_template_that_fails_gives_an_error_of_one_line(template: str, message: str) -> None:
-    with pytest.raises(DataError, match=message) as refusal:
-        token_ids(byte_tokenizer(template=template), [row("1+1=", chat=True)])
-    assert str(refusal.value).startswith("the chat template of the policy's tokenizer cannot take the prompts: ")
-    assert "\n" not in str(refusal.value)

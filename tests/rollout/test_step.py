@@ -12,9 +12,9 @@ from tasks.errors import DataError
 from tasks.models.loading import load_model
 from tasks.models.step import prepare_policy
 from tasks.process.resident import release
-from tasks.rollout import step
-from tasks.rollout.engine import MISSING, Engine, Request, Response, Work, load_engine
+from tasks.rollout.engine import MISSING, Request, Response
 from tasks.rollout.step import AtLimit, generate_shard
+from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, VERDICTS, read_table, write_table
@@ -107,19 +107,13 @@ def test_the_warning_begins_at_nine_tenths(cut: int, responses: int, inside: lis
     assert (limit.responses, limit.tokens, limit.cut) == (responses, responses * len(ids), cut)
 
 
-class Brief:
-    """An engine whose responses are of two tokens, whatever the limit."""
-
-    context_tokens = 64
-    work = Work()
-
-    def generate(self, requests: Sequence[Request], *_: object) -> list[Response]:
-        return [Response(np.array([5, 1], np.int32), np.array([-1, -1], np.float32), "stop") for _ in requests]
-
-
 def test_equal_responses_at_another_limit_are_another_artifact(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of a rollouts artifact is part of what it is: objectives divide by it."""
-    monkeypatch.setattr(step, "engine_of", lambda *_: Brief())
+
+    def two_tokens(_engine: object, requests: Sequence[Request], *_: object) -> list[Response]:
+        return [Response(np.array([5, 1], np.int32), np.array([-1, -1], np.float32), "stop") for _ in requests]
+
+    monkeypatch.setattr(TransformersEngine, "generate", two_tokens)
     store, policy = small
     shard = prompts(store, "1+1=", "2+2=")
     short, long, again = (generate_shard(store, rollout(limit=limit), policy, shard, 0, 0) for limit in (8, 16, 8))
@@ -154,20 +148,13 @@ def test_up_to_a_share_missing_responses_are_counted_and_left_out(small: Small) 
     assert [(row["outcome"], row["reward"]) for row in without] == [("missing", None)] * GROUP
 
 
-class GivingUp:
-    """An engine that gives up every fifth request."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.context_tokens, self.close, self._engine = engine.context_tokens, engine.close, engine
-        self.work = engine.work
-
-    def generate(self, requests: Sequence[Request], *rest: Any) -> list[Response]:
-        made = self._engine.generate(requests, *rest)
-        return [MISSING if place % 5 == 0 else response for place, response in enumerate(made)]
-
-
 def test_what_the_engine_gives_up_is_counted(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "engine_of", lambda folder, _, settings: GivingUp(load_engine(folder, settings)))
+    generate = TransformersEngine.generate
+
+    def without_every_fifth(engine: TransformersEngine, *inputs: Any) -> list[Response]:
+        return [MISSING if place % 5 == 0 else one for place, one in enumerate(generate(engine, *inputs))]
+
+    monkeypatch.setattr(TransformersEngine, "generate", without_every_fifth)
     store, policy = small
     texts = prompts(store, *[f"{number}+{number}=" for number in range(10, 18)])
     with pytest.raises(DataError, match=r"prompt 'b': the engine gave it up"):

@@ -9,8 +9,8 @@ import torch
 from tasks.settings import EngineSettings
 from tasks.store import ArtifactRef
 from tasks.train.batches import Responses
-from tests.prepared import prepare_stage
-from tests.train.small import LONGEST, PROMPTS, Small, responses_with, sample_rows
+from tests.prepared import PROMPTS, prepare_stage
+from tests.train.small import LONGEST, Small, responses_with, sample_rows
 
 
 @pytest.fixture(autouse=True, scope="package")

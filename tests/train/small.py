@@ -11,7 +11,7 @@ import torch
 from tasks.models.loading import load_tokenizer
 from tasks.rollout.step import sample
 from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import ArithmeticSettings, EngineSettings, OptimizeSettings, PromptsSettings, RolloutSettings
+from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.train.batches import Responses, collect, plan_batches
@@ -24,7 +24,6 @@ Small = tuple[Store, ArtifactRef]
 GROUP = 4
 LONGEST = 12
 LORA = {"rank": 4, "alpha": 16}
-PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
 
 
 def settings(**changes: object) -> OptimizeSettings:

@@ -7,24 +7,22 @@ from safetensors.torch import load_file
 
 from tasks.flyte.inputs import AlternateInputs
 from tasks.flyte.tasks import alternate
-from tasks.rollout.step import generate_shard
-from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
-from tasks.verify.step import verify_rollouts
+from tests.prepared import ROLLOUT as WHOLE
+from tests.prepared import VERIFY, prepare_verdicts
 from tests.train.small import LORA, Small, zero
 from tests.train.test_diagnostics import assert_close_rows
 from tests.train.together import Job, alternate_in_group, largest_difference
 
 pytest.importorskip("deepspeed")
 Policies = dict[str, ArtifactRef]
-"""By what they were made with."""
-WHOLE = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
-ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=2)
+"""Policies by the names of their jobs."""
+ROLLOUT = WHOLE.model_copy(update={"max_new_tokens": 2})
 """Too short for answers, so that no verifier has to start."""
-VERIFY = VerifySettings(workers=1)
 STAGE = 4
 """Updates of the stage."""
 OFTEN = OperationSettings(updates_per_checkpoint=2)
@@ -69,12 +67,9 @@ def apart(store: Store, one: ArtifactRef, other: ArtifactRef) -> float:
     return largest_difference(*(load_file(store.path(ref) / "model.safetensors") for ref in (one, other)))
 
 
-def test_mu_of_a_whole_stage_equals_the_staged_workflow(
-    small: Small, shards: list[ArtifactRef], pairs: Policies
-) -> None:
+def test_mu_of_a_whole_stage_equals_the_staged_workflow(small: Small, pairs: Policies) -> None:
     store, policy = small
-    rollouts = [generate_shard(store, WHOLE, policy, shard, 0, 0) for shard in shards]
-    verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
+    rollouts, verdicts = prepare_verdicts(store, policy)
     staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
     assert apart(store, pairs["whole"], staged) < 1e-5 < apart(store, policy, staged)
     ours, theirs = (read_table(store.path(ref) / "examples.parquet").to_pylist() for ref in (pairs["whole"], staged))

@@ -9,7 +9,7 @@ import pytest
 from tasks.errors import GateError, SettingsError
 from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Engine, load_engine
-from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
+from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train import colocated as loops
@@ -17,9 +17,9 @@ from tasks.train.colocated import Colocated
 from tasks.verify.step import verdict_table
 from tasks.verify.verdicts import Outcome, Verdict
 from tests.models.families import FAMILIES, brought
+from tests.prepared import ROLLOUT
 from tests.train.small import Small
 
-ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=2)
 OPTIMIZE = OptimizeSettings(preset="grpo", responses_per_update=16)
 
 

@@ -1,4 +1,4 @@
-"""What a stage's responses take: of a row a few numbers, and neither its tokens nor its name."""
+"""A stage's responses need memory for a few numbers each: their tokens and names stay on the disk."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -66,13 +66,10 @@ def test_streamed_responses_are_those_of_whole_tables(tmp_path: Path) -> None:
     streamed = read(paths, tmp_path)
     tables = [pa.concat_tables(stream_table(path)) for path in paths]
     whole = collect([tables[0]], [tables[1].slice(0, 1001), tables[1].slice(1001)], GROUP_SIZE)
-    for row in (0, 511, 512, 3_999):
-        assert streamed.response_tokens[row].tolist() == tables[0]["response_token_ids"][row].as_py()
-        assert streamed.prompt_tokens[row].tolist() == tables[0]["prompt_token_ids"][row].as_py()
-        assert streamed.engine_logp[row].tolist() == tables[0]["engine_logp"][row].as_py()
     assert streamed.reward_R.tolist() == tables[1]["reward"].to_pylist()
     for name in ("reward_R", "group_R", "truncated_R"):
         assert np.array_equal(getattr(streamed, name), getattr(whole, name))
-    for name in ("prompt_tokens", "response_tokens", "engine_logp"):
-        assert np.array_equal(getattr(streamed, name).flat, getattr(whole, name).flat)
-        assert np.array_equal(getattr(streamed, name).offsets, getattr(whole, name).offsets)
+    for name in ("prompt_token_ids", "response_token_ids", "engine_logp"):
+        for found in (streamed, whole):
+            column = getattr(found, name.replace("token_ids", "tokens"))
+            assert [column[row].tolist() for row in range(4_000)] == tables[0][name].to_pylist()

@@ -12,8 +12,9 @@ from tasks.errors import GateError
 from tasks.models.loading import load_model
 from tasks.models.scorer import Scorer
 from tasks.settings import MODIFIERS, PRESETS
-from tasks.train.batches import Ragged, Responses
+from tasks.train.batches import Responses
 from tests.train.small import Small, batches, train, trainer_of
+from tests.train.test_trainer import engine_of
 
 FAST = 0.02
 """A learning rate that moves most ratios out of [0.8, 1.2] in one update."""
@@ -80,16 +81,6 @@ def test_ratios_are_clipped_around_the_weights_before_the_batches_that_share_the
     assert [row["reject_fraction"] for row in rows] == [0] * len(rows)
 
 
-def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(rows_of: RowsOf) -> None:
-    over = {**schedule(1), "ratio": {"behavior_cap": 1.5}}
-    rows = rows_of(preset="decoupled_ppo", objective=over)
-    assert rows[0]["reject_fraction"] == 0
-    assert all(0 < row["reject_fraction"] < 1 for row in rows[1:])
-    over["ratio"]["beyond_cap"] = "truncate"
-    rows = rows_of(preset="decoupled_ppo", objective=over)
-    assert [row["reject_fraction"] for row in rows] == [0] * 3
-
-
 @pytest.mark.parametrize("name", ["m2po", "bapo"])
 def test_an_interval_is_found_anew_for_every_update_whatever_its_micro_batches(rows_of: RowsOf, name: str) -> None:
     whole = rows_of(preset=name, tokens_per_micro_batch=100_000)
@@ -142,7 +133,7 @@ def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_poli
 def with_a_noisy_engine(responses: Responses) -> Responses:
     """Log-probabilities of an engine that is half a nat off."""
     noise = np.random.default_rng(0).normal(0, 0.5, len(responses.engine_logp.flat)).astype(np.float32)
-    return replace(responses, engine_logp=Ragged(responses.engine_logp.flat + noise, responses.engine_logp.offsets))
+    return engine_of(responses, responses.engine_logp.flat + noise)
 
 
 def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(

@@ -60,6 +60,8 @@ def test_scopes_and_triggers_worked_numbers(
 
 
 SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
+FALLING = [1.0, 0.25, 0.5, 0.05, 1.0]
+"""Its products are 1, .25, .125, .00625, .00625; their roots 1, .5, .5, .281, .362."""
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,10 @@ SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
         (SECOND, -1.0, {"scope": "response", "trigger_count": 2}, [0, 1, 2, 3, 4, 5]),
         (SECOND, -1.0, {"scope": "trigger_only", "trigger_count": 2}, [3, 5]),
         *[(SECOND, -1.0, {"scope": scope, "trigger_count": 4}, []) for scope in [*SCOPES[:-1], "trigger_only"]],
+        (FALLING, -1.0, {"scope": "suffix_inclusive", "kappa": 0.1}, [3, 4]),
+        (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "prefix_product", "kappa": 0.3}, [1, 2, 3, 4]),
+        (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "prefix_product", "kappa": 0.2}, [2, 3, 4]),
+        (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "running_geo", "kappa": 0.3}, [3, 4]),
     ],
 )
 def test_vetoed_tokens_worked_numbers(
@@ -105,17 +111,6 @@ def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:
         settings = VetoSettings.parse({**BELOW, "scope": "suffix", "statistic": "token_prob", "recompute": recompute})
         _, vetoed_T = veto_of(batch, settings)
         assert vetoed_T.nonzero().flatten().tolist() == vetoed
-
-
-@pytest.mark.parametrize(
-    ("statistic", "kappa", "place"),
-    [("token_ratio", 0.1, 3), ("prefix_product", 0.3, 1), ("prefix_product", 0.2, 2), ("running_geo", 0.3, 3)],
-)
-def test_statistics_worked_numbers(statistic: str, kappa: float, place: int) -> None:
-    # Products 1, .25, .125, .00625; their roots 1, .5, .5, .281.
-    settings = nav(veto={"statistic": statistic, "kappa": kappa, "scope": "suffix_inclusive"})
-    result = objective(batch_of([(-1.0, [1.0, 0.25, 0.5, 0.05, 1.0])]), settings, LONGEST)
-    assert int(result.vetoed_T.nonzero()[0]) == place
 
 
 def by_loop(row: list[tuple[Fraction, Fraction]], advantage: float, veto: VetoSettings) -> list[tuple[bool, bool]]:

@@ -6,13 +6,12 @@ import pytest
 from safetensors.torch import load_file
 
 from tasks.models.step import prepare_policy
-from tasks.settings import EngineSettings, OptimizeSettings, PolicySettings
+from tasks.settings import EngineSettings, PolicySettings
 from tasks.store import Store
 from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tests.conftest import SMALL
-from tests.prepared import prepare_stage
-from tests.train.small import PROMPTS
+from tests.prepared import PROMPTS, prepare_stage
 from tests.train.test_alternating_processes import OFTEN, ROLLOUT, VERIFY, optimize
 from tests.train.together import Job, alternate_in_group, largest_difference
 
@@ -26,18 +25,15 @@ def test_two_processes_make_the_policy_of_one(tmp_path: Path) -> None:
     shards = prepare_stage(store, PROMPTS, 0, 0)
     rollout = ROLLOUT.model_copy(update={"engine": EngineSettings(kind="vllm", eager=True)})
 
-    def inputs(settings: OptimizeSettings) -> tuple[object, ...]:
-        return rollout, VERIFY, settings, 2, policy, policy, shards, 0, 0
+    def inputs(stage: str) -> tuple[object, ...]:
+        return rollout, VERIFY, optimize(stage), 2, policy, policy, shards, 0, 0
 
-    jobs = [
-        Job("zero2", inputs(optimize("2")), {"operation": OFTEN}),
-        Job("stopped", inputs(optimize("2")), {"operation": OFTEN}, stopped=True),
-        Job("zero3", inputs(optimize("3")), {"operation": OFTEN}),
-    ]
+    stages = {"zero2": "2", "stopped": "2", "zero3": "3"}
+    jobs = [Job(name, inputs(stage), {"operation": OFTEN}, name == "stopped") for name, stage in stages.items()]
     out = tmp_path / "out"
     out.mkdir()
     made = alternate_in_group(2, store.ref, out, jobs)
-    alone = train_alternating(store, *inputs(optimize()))
+    alone = train_alternating(store, *inputs(""))
     assert made["stopped"] == made["zero2"]
     for ref in (made["zero2"], made["zero3"], alone):
         manifest = store.manifest(ref)

@@ -46,13 +46,6 @@ def _rank(rank: int, count: int, meeting: str, function: Callable[..., None], in
     dist.destroy_process_group()
 
 
-def rounds(responses: Responses, after: int) -> list[tuple[int, list[Any]]]:
-    """The batches of every call of the trainer from one saved state to the last, with the stage it stands for."""
-    batches = [batch for turn in range(4) for batch in plan_batches(responses, BATCH, (0, turn))][:LAST]
-    cuts = [0, FIRST, 3, HALF, 8, LAST]  # no call takes a response twice
-    return [(start, batches[start:end]) for start, end in pairwise(cuts) if start >= after]
-
-
 def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dict[str, Any], **changes: Any) -> None:
     """Trains from a saved state, or from the policy, to the last update; states go to ``out``."""
     # The later calls go on with rollouts of the first policy.
@@ -62,9 +55,11 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
         trainer.backend.set_weights(weights(out, begin))
         trainer.updates = load_optimizer(out / str(begin), trainer.backend)
     rows, examples = [], []
-    for start, batches in rounds(responses, begin):
-        outcome = Outcome(len(responses.group_R), noted=[0, len(batches) - 1])
-        trainer.train(responses, batches, start, outcome)
+    plan = [batch for turn in range(4) for batch in plan_batches(responses, BATCH, (0, turn))]
+    cuts = [cut for cut in (0, FIRST, 3, HALF, 8, LAST) if cut >= begin]
+    for start, end in pairwise(cuts):  # No call takes a response twice; the first update of a call is its stage.
+        outcome = Outcome(len(responses.group_R), noted=[0, end - start - 1])
+        trainer.train(responses, plan[start:end], start, outcome)
         rows += outcome.rows
         examples += outcome.examples
         if trainer.updates in (FIRST, HALF, LAST):
