@@ -1,11 +1,10 @@
 """What the page says, and the data behind its figures."""
 
-import csv
 import re
 
 import pytest
 
-from tasks.experiments.page import render_page, write_page
+from tasks.experiments.page import render_page
 from tasks.experiments.result import markdown
 from tasks.formats import duration, format_saving, number
 from tasks.report.ledger import training_clock
@@ -67,22 +66,6 @@ def test_every_figure_is_there_with_its_data(drawn, page):
         assert "grpo" in shown.replace("mu_grpo", "")
     assert HOSTILE not in drawn["laboratory-a"].svg
     assert "&lt;b&gt;7B" in page
-
-
-def test_the_page_is_written_with_its_figures_and_their_data(tmp_path, result, system_runs):
-    cells = [cell for cell in result.cells if cell.model == "tiny"]
-    few = result.model_copy(update={"models": ["tiny"], "systems": ["mu_grpo", "grpo"], "cells": cells})
-    runs = [run for run in system_runs if run.model == "tiny" and run.system != "m2po"]
-    write_page(tmp_path, few, runs, [], {})
-    assert "mu_grpo" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    names = {path.stem for path in (tmp_path / "figures").glob("*.csv")}
-    assert names == {path.stem for path in (tmp_path / "figures").glob("*.svg")}
-    assert len(names) == 5
-    table = (tmp_path / "figures/causes-grpo-tiny.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(table.splitlines()))
-    assert [row["series"] for row in rows][:: len(rows) - 1] == ["grpo", "mu_grpo"]
-    saved_seconds = sum(float(row["x"]) for row in rows[1:-1])
-    assert saved_seconds == pytest.approx(float(rows[0]["x"]) - float(rows[-1]["x"]))
 
 
 def run_of(system_runs, system):
