@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tasks.experiments.page import render_page
+from tasks.experiments.page import render_page, write_page
 from tasks.experiments.result import markdown
 from tasks.formats import duration, format_saving, number
 from tasks.report.ledger import training_clock
@@ -66,6 +66,15 @@ def test_every_figure_is_there_with_its_data(drawn, page):
         assert "grpo" in shown.replace("mu_grpo", "")
     assert HOSTILE not in drawn["laboratory-a"].svg
     assert "&lt;b&gt;7B" in page
+
+
+def test_the_page_is_written_with_the_data_of_its_figures(tmp_path, result, system_runs, drawn):
+    cells = [cell for cell in result.cells if cell.model == "tiny"]
+    few = result.model_copy(update={"models": ["tiny"], "cells": cells})
+    write_page(tmp_path, few, [run for run in system_runs if run.model == "tiny"], [], {})
+    assert "mu_grpo" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    written = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("figures/*.csv")}
+    assert written == {name: figure.csv() for name, figure in drawn.items() if name.endswith("-tiny")}
 
 
 def run_of(system_runs, system):
