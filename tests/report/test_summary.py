@@ -25,6 +25,13 @@ def summary_of(run) -> RunSummary:
     return make_summary(history, make_ledger(history))
 
 
+def test_a_summary_comes_back_whole_from_flytes_protobuf_which_has_no_integers(mu_grpo, mu_grpo_report):
+    summary = summarise(mu_grpo.store, mu_grpo_report, COMMANDS)
+    again = RunSummary.model_validate(json.loads(summary.model_dump_json(), parse_int=float))
+    assert again == summary
+    assert type(again.rows[1].updates) is int
+
+
 def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
     folder = mu_grpo.store.path(mu_grpo_report)
     of_an_execution = {"execution", "report", "next_commands"}
