@@ -1,7 +1,6 @@
 """Flyte's admin for tests: a gRPC server that knows what is registered, and tells of executions what a test writes."""
 
 import re
-import threading
 from concurrent import futures
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -42,7 +41,6 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
         """By the node that they are inside of."""
         self.attempts: dict[str, list[task_execution_pb2.TaskExecution]] = {}
         self.outputs = literals_pb2.LiteralMap()
-        self._lock = threading.Lock()
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port("127.0.0.1:0")
@@ -54,29 +52,25 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
     def __exit__(self, *_: object) -> None:
         self._server.stop(None).wait()
 
-    def node(self, name: str, phase: str, inside: str = "", **closure: Any) -> None:
-        """Tells of a node from here on."""
-        parent = self.nodes.setdefault(inside, [])
+    def node(self, name: str, phase: str, inside: str = "", message: str = "") -> None:
+        """Tells of a node from here on; ``message`` is its error."""
         made = node_execution_pb2.NodeExecution()
         made.id.node_id = made.metadata.spec_node_id = name
         made.closure.phase = phases.NodeExecution.Phase.Value(phase)
-        for key, value in closure.items():
-            setattr(made.closure.error if key == "message" else made.closure, key, value)
-        self.nodes[inside] = [one for one in parent if one.id.node_id != name] + [made]
+        if message:
+            made.closure.error.message = message
+        self.nodes.setdefault(inside, []).append(made)
         for one in self.nodes.get("", []):
             one.metadata.is_parent_node = one.id.node_id in self.nodes
 
-    def attempt(self, node: str, number: int, phase: str, reason: str = "", message: str = "", age: float = 0) -> None:
-        """Tells of a node's attempt from here on; ``age``: seconds since the last of it."""
+    def attempt(self, node: str, phase: str, reason: str, age: float) -> None:
+        """Tells of a node's first attempt from here on; ``age`` is the time since its last change in seconds."""
         made = task_execution_pb2.TaskExecution()
-        made.id.task_id.name, made.id.retry_attempt = "tasks.flyte.tasks.generate", number
+        made.id.task_id.name = "tasks.flyte.tasks.generate"
         made.closure.phase = phases.TaskExecution.Phase.Value(phase)
         made.closure.reason = reason
         made.closure.updated_at.FromSeconds(int(datetime.now(UTC).timestamp() - age))
-        if message:
-            made.closure.error.message = message
-        found = self.attempts.setdefault(node, [])
-        self.attempts[node] = [one for one in found if one.id.retry_attempt != number] + [made]
+        self.attempts[node] = [made]
 
     def tell(self, execution: str, *phases_: str, message: str = "") -> None:
         """Tells these phases of an execution, one after the other; at ABORTING its database is away."""
@@ -131,9 +125,8 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
     def GetExecution(self, request: Any, context: grpc.ServicerContext) -> execution_pb2.Execution:
         if request.id.name not in self.closures:
             context.abort(grpc.StatusCode.NOT_FOUND, "entry not found")
-        with self._lock:
-            told = self.closures[request.id.name]
-            closure = told.pop(0) if len(told) > 1 else told[0]
+        told = self.closures[request.id.name]
+        closure = told.pop(0) if len(told) > 1 else told[0]
         if closure.phase == phases.WorkflowExecution.ABORTING:
             context.abort(grpc.StatusCode.INTERNAL, "dial tcp 127.0.0.1:5432: connect: connection refused")
         spec = execution_pb2.ExecutionSpec()

@@ -14,17 +14,16 @@ from rich.console import Console, RenderableType
 
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
+from tasks.store.tables import ROLLOUTS, VERDICTS, write_table
 from tasks.stored.garbage import Garbage
 from tools.forked import run
 
 ROOT = Path(__file__).parents[2]
 DAYS = 48.0
 """Hours: longer than what gc spares."""
-GROUP = 4
 REWARDS = ((1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 1), (1, 1, 1, 0))
 """Of the four groups of a stage; the first two are those of the first shard."""
-ROLLOUT = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=8)
+ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=8)
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -129,17 +128,19 @@ class Run:
     def sample(self) -> "Run":
         """The rollouts and verdicts of the next stage."""
         stage, policy = len(self.policies) - 1, self.policies[-1]
-        row = {"prompt_id": f"{self.seed} {stage}", "prompt": "1+1=", "answer": "2", "level": 1, "chat": False}
-        prompts = self.write("prepare_prompts", "prompts", {}, {}, {"prompts.parquet": ([row], PROMPTS)}, prompts=2)
+        files = {"prompts.parquet": f"prompts {self.seed} {stage}"}
+        prompts = self.write("prepare_prompts", "prompts", {}, {}, files, prompts=2)
         groups = [rows_of(group, stage, policy.digest, rewards) for group, rewards in enumerate(REWARDS)]
         self.prompts.append(prompts)
-        self.rollouts.append(
-            [
-                self.shard([one for rollouts, _ in two for one in rollouts], policy=policy, prompts=prompts)
-                for two in (groups[:2], groups[2:])
-            ]
-        )
+        halves = ([one for rollouts, _ in two for one in rollouts] for two in (groups[:2], groups[2:]))
+        self.rollouts.append([self.shard(half, policy=policy, prompts=prompts) for half in halves])
         self.verdicts.append(self.judge(self.rollouts[-1], [one for _, judged in groups for one in judged]))
+        return self
+
+    def judged(self, rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any]]) -> "Run":
+        """The next stage has these rollouts, in one shard, and these verdicts."""
+        self.rollouts.append([self.shard(rollouts, policy=self.policies[-1])])
+        self.verdicts.append(self.judge(self.rollouts[-1], verdicts))
         return self
 
     def shard(self, rows: Sequence[Mapping[str, Any]], **parents: ArtifactRef) -> Any:

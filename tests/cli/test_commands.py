@@ -3,45 +3,16 @@
 from pathlib import Path
 
 import pytest
-from safetensors import safe_open
+from typer.testing import CliRunner
 
 from tasks.cli.experiments import log_folder
-from tasks.store import ArtifactRef, Store
-from tests.cli.synthetic import ROOT, command, run_command, run_refused, words
-from tests.conftest import SMALL
+from tasks.cli.main import app
+from tasks.cli.settings import FILES, sections
+from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS, RunSettings
+from tasks.store import Store
+from tests.cli.synthetic import ROOT, command, run_refused, words
 
 CONFIG = str(ROOT / "configs/tiny-cpu.yaml")
-
-
-def test_a_plan_names_every_number_that_follows_from_the_file_and_overrides() -> None:
-    overrides = ["--stages", "2", "updates_per_rollout=4", "optimize.preset=grpo"]
-    text = words(run_command("plan", "--config", CONFIG, *overrides))
-    for line in (
-        "stages 2",
-        "responses per stage 4096 512 x 8; 8192 in all",
-        "shards per stage 2 of 256 prompts",
-        "updates per stage 16",
-        "updates in all 32",
-        "mu, updates per rollout 4",
-        "rollout refreshes 8",
-        "staleness 0 to 3",
-        "evaluations 3",
-        "coefficient one_side(r, 0.8, 1.2) * r * A",
-    ):
-        assert line in text
-    text = words(run_command("plan", "--config", CONFIG, "prompts.prompts_per_shard=1024"))
-    assert "shards per stage 1 of 512 prompts" in text  # A shard has no more prompts than its stage.
-
-
-def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Store, ArtifactRef]) -> None:
-    from tasks.cluster.shapes import tiny_parameters
-
-    store, policy = small
-    with safe_open(store.path(policy) / "model.safetensors", "pt") as file:
-        parameters = sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118 - not a dict
-    assert tiny_parameters(SMALL) == parameters
-    text = words(run_command("plan", "--config", CONFIG, f"policy.path={store.path(policy)}"))
-    assert f"policy {parameters / 1e6:,.2f} M" in text
 
 
 @pytest.mark.parametrize(
@@ -75,3 +46,31 @@ def test_a_store_on_s3_can_be_named(bucket: str) -> None:
 def test_the_laboratory_logs_beside_artifacts_or_beside_the_local_copy(bucket: str, tmp_path: Path) -> None:
     assert log_folder(str(tmp_path)) == tmp_path / "logs"
     assert log_folder(f"{bucket}/prefix") == Store.open(f"{bucket}/prefix").root / "logs"
+
+
+@pytest.mark.parametrize(
+    ("command", "names"), [("algorithms", {*PRESETS, "+ tis", "+ mis"}), ("data", {*BENCHMARKS, *TRAINING_SETS})]
+)
+def test_every_preset_and_data_set_has_a_row(command: str, names: set[str]) -> None:
+    printed = CliRunner().invoke(app, [command]).stdout
+    assert names <= {line[1:].split("  ")[0].strip() for line in printed.splitlines() if line[2:3].strip()}
+
+
+def test_every_field_that_yaml_can_hold_has_a_row_that_names_its_kinds() -> None:
+    rows = {entry.path: entry for section in sections(RunSettings) for entry in section.entries}
+    assert {"seed", "evaluate.benchmarks[].source", "policy.tiny.heads"} <= rows.keys()
+    outer = rows["optimize.objective.gate.outer_high"]
+    assert (outer.type, outer.default) == ("number, above 0", "3")
+    assert outer.meaning.startswith("With kind `ring`: ")
+    kind = rows["optimize.objective.gate.kind"]
+    assert (kind.type, kind.default) == ("`none` or `one_side` or `two_side` or `ring` or `centred`", "one_side")
+    assert "`centred`: " in kind.meaning
+    assert rows["optimize.objective.gate.second_moment.form"].type == "`winsorize` or `drop`"
+    assert all(section.about for model, _ in FILES.values() for section in sections(model))
+
+
+@pytest.mark.parametrize("name", ["optimize.objective.veto", "optimize.objective.veto.kappa"])
+def test_the_command_prints_a_part(name: str) -> None:
+    printed = CliRunner().invoke(app, ["settings", name]).stdout
+    assert "optimize.objective.veto.kappa" in printed
+    assert "optimize.objective.gate.low" not in printed

@@ -4,7 +4,6 @@ import re
 import shutil
 from itertools import chain
 from statistics import mean, stdev
-from typing import Any
 
 import pytest
 
@@ -68,14 +67,9 @@ def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:
 
 def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Store) -> None:
     run = Run(store, mu=1, objective={"advantage": {"scale": "batch_std"}}).base()
-    rollouts: list[dict[str, Any]] = []
-    verdicts: list[dict[str, Any]] = []
-    for group, rewards in enumerate(REWARDS):
-        made, judged = rows_of(group, 0, f"{run.policies[0].digest}+{group // 2}", rewards)
-        rollouts, verdicts = [*rollouts, *made], [*verdicts, *judged]
-    run.rollouts.append([run.shard(rollouts, policy=run.policies[0])])
-    run.verdicts.append(run.judge(run.rollouts[0], verdicts))
-    run.optimize().end()
+    groups = [rows_of(group, 0, f"{run.policies[0].digest}+{group // 2}", REWARDS[group]) for group in range(4)]
+    rollouts, verdicts = (list(chain(*rows)) for rows in zip(*groups, strict=True))
+    run.judged(rollouts, verdicts).optimize().end()
     found = advantages(shown(store))
     for group in range(4):
         batch = REWARDS[:2] if group < 2 else REWARDS[2:]
@@ -137,7 +131,7 @@ def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
     run = Run(store).base()
     rows, _ = rows_of(0, 0, run.policies[0].digest, REWARDS[0])
     _, other = rows_of(1, 0, run.policies[0].digest, REWARDS[1])
-    run.judge([run.shard(rows, policy=run.policies[0])], other)
+    run.judged(rows, other)
     with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 4, or in another order"):
         inspect_stage(store, 1, None, None, Chosen())
 
@@ -146,9 +140,7 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
     run = Run(store).base()
     rows, judged = rows_of(0, 0, run.policies[0].digest, [1.0, None, 0.0, 0.0])
     rows[2].update(response_token_ids=[], engine_logp=[])
-    run.rollouts.append([run.shard(rows)])
-    run.verdicts.append(run.judge(run.rollouts[-1], judged))
-    run.optimize().end()
+    run.judged(rows, judged).optimize().end()
     text = shown(store)
     lines = {line.split()[0]: line.split()[1:7] for line in text.splitlines() if "stage 0 group" in line}
     assert lines["1"][:3] == ["timeout", "-", "+0.000"]

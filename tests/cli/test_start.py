@@ -15,11 +15,16 @@ from typing import Any
 import grpc
 import pytest
 import yaml
+from flytekit.core.context_manager import FlyteContext
+from flytekit.core.type_engine import TypeEngine
+from flytekit.models.literals import LiteralMap
 
 from tasks.cli import start as module
 from tasks.cli.start import Options, Progress, describe_end, start
 from tasks.errors import DeploymentError, SettingsError, UserError
 from tasks.flyte.remote import Attempt, Node, Seen
+from tasks.report.summary import RunSummary, SummaryRow
+from tasks.settings import Given, OperationSettings
 from tests.cli.flyte_admin import Admin
 from tests.cli.synthetic import ROOT, run_refused, words
 from tools.s3 import free_port
@@ -59,12 +64,6 @@ def options(admin: Admin, tmp_path: Path) -> Options:
 
 
 def inputs(admin: Admin) -> dict[str, Any]:
-    from flytekit.core.context_manager import FlyteContext
-    from flytekit.core.type_engine import TypeEngine
-    from flytekit.models.literals import LiteralMap
-
-    from tasks.settings import Given, OperationSettings
-
     types = {"seed": int, "kickoff": datetime, "operation": Given[OperationSettings]}
     found = LiteralMap.from_flyte_idl(admin.created[-1].inputs).literals
     context = FlyteContext.current_context()
@@ -183,11 +182,6 @@ def test_without_a_config_the_message_says_how_to_name_one(tmp_path: Path) -> No
 def test_an_execution_is_followed_to_its_result(
     admin: Admin, options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from flytekit.core.context_manager import FlyteContext
-    from flytekit.core.type_engine import TypeEngine
-
-    from tasks.report.summary import RunSummary, SummaryRow
-
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
     numbers = dict.fromkeys(("accuracy", "low", "high", "greedy", "working", "response_tokens"), 0.5)
     run = {"algorithm": "mu_grpo", "updates_per_rollout": 16, "seed": 0, "problems": 64, "samples_per_problem": 8}
@@ -199,7 +193,7 @@ def test_an_execution_is_followed_to_its_result(
     admin.node("open-run", "SUCCEEDED")
     admin.node("stage-1", "RUNNING")
     admin.node("n3", "RUNNING", inside="stage-1")
-    admin.attempt("n3", 0, "INITIALIZING", "ImagePullBackOff:\n  Back-off pulling image x", age=60)
+    admin.attempt("n3", "INITIALIZING", "ImagePullBackOff:\n  Back-off pulling image x", age=60)
     # flytekit asks four times before it gives up, so this is two questions.
     admin.tell("f1", "RUNNING", "RUNNING", *["ABORTING"] * 8, "RUNNING", "SUCCEEDED")
     start("smoke", [], options, wait=True)

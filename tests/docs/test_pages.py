@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.pages import texts
+from tools import graphs
 from tools.docs import DOCS
 from tools.docs.pages import PARTS
 from tools.docs.picture import PICTURE, picture
@@ -24,6 +26,16 @@ def test_generated_parts_of_pages_are_up_to_date(page: str, marks: str) -> None:
 def test_the_picture_shows_the_results(tmp_path: Path) -> None:
     picture(tmp_path / "results.svg")
     assert (tmp_path / "results.svg").read_bytes() == PICTURE.read_bytes(), RENEW
+
+
+def test_the_readme_shows_the_workflow() -> None:
+    steps = ["prepare_prompts", "generate", "verify", "optimize", "evaluate"]
+    assert [card.task for card in graphs.columns()["stage 4"]] == steps
+    assert list(graphs.columns()) == [graphs.BEFORE, *(f"stage {number}" for number in range(1, 5)), graphs.AFTER]
+    kept = graphs.PICTURE.read_text(encoding="utf-8")
+    assert texts(kept) == texts(graphs.picture()), "renew it: make graph"
+    assert "prefers-color-scheme: dark" in kept
+    assert "docs/mu_grpo.svg" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_site_is_built_with_all_its_links_and_without_a_network(tmp_path: Path) -> None:

@@ -193,22 +193,13 @@ def test_the_level_of_a_baseline_is_reached_by_a_trained_policy_or_never(
 
     def run(system: str, seconds: float, last: float) -> SystemRun:
         made = planted(system, Sampled(), optimize=seconds)
+        same = {"problems": 10, "k": 1, "evaluations": [], "policy": ArtifactRef(kind="policy", digest="a")}
         evaluated = [
-            EvaluatedPolicy(
-                policy=ArtifactRef(kind="policy", digest=f"{stage}"),
-                stage=stage,
-                updates=8 * stage,
-                accuracy={"value": level},
-                problems=10,
-                k=1,
-                evaluations=[],
-            )
+            EvaluatedPolicy(**same, stage=stage, updates=8 * stage, accuracy={"value": level})
             for stage, level in enumerate((0.3, last))
         ]
         return replace(made, history=replace(made.history, evaluated=evaluated))
 
-    speeds = {
-        one.name: one for one in speeds_of([run("mu_grpo", 5, ours), run("grpo", 10, theirs)], "mu_grpo", ["grpo"])
-    }
-    assert speeds[speedup.TO_LEVEL].ratio == ratio
-    assert speeds[speedup.TO_LEVEL].by_seed == [ratio]
+    speeds = speeds_of([run("mu_grpo", 5, ours), run("grpo", 10, theirs)], "mu_grpo", ["grpo"])
+    (to_level,) = (one for one in speeds if one.name == speedup.TO_LEVEL)
+    assert (to_level.ratio, to_level.by_seed) == (ratio, [ratio])

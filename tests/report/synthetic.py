@@ -27,7 +27,7 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.store import ArtifactRef, Store
-from tasks.store.tables import EXAMPLES, PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
+from tasks.store.tables import EXAMPLES, PROMPTS, SAMPLES, metrics_schema, write_table
 from tests.report.synthetic_rows import PROBLEMS, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
 
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
@@ -108,21 +108,19 @@ class SyntheticRun:
         self.stage += 1
         colocated = self.updates_per_rollout < self.updates_per_stage
         skill = self._skill(self.stage - 0.5)
-        marked = [{**row, "prompt_id": f"{row['prompt_id']} {self.preset} {self.stage}"} for row in prompt_rows()]
-        source = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (marked, PROMPTS)})
+        own = f"{self.preset} {self.stage}"
+        source = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts": own})
         rollout = RolloutSettings(responses_per_prompt=8, max_new_tokens=48)
         parents: dict[str, Any] = {"policy": self.policy, "prompts": source}
         shards = []
         for shard in range(2):
             phases = {} if colocated else {"load": 0.4, "generate": 9.0 + shard}
-            rows = {"rollouts.parquet": (self._rollouts(shard), ROLLOUTS)}
-            shards.append(self._write("rollouts", rollout, parents, phases, rows))
+            shards.append(self._write("rollouts", rollout, parents, phases, {"responses": f"{own} {shard}"}))
         outcomes = {"correct": round(512 * skill), "wrong": 500 - round(512 * skill), "no_answer": 11, "timeout": 1}
         rates = {"reward": skill, "working": skill, "response_tokens": float(self.length), "truncated": 0.01}
         phases = {} if colocated else {"load": 0.1, "verify": 2.5}
-        files: dict[str, Any] = {"verdicts.parquet": (self._verdicts(), VERDICTS)}
         parents = {"rollouts": shards}
-        verdicts = self._write("verdicts", VerifySettings(), parents, phases, files, outcomes=outcomes, **rates)
+        verdicts = self._write("verdicts", VerifySettings(), parents, phases, {"v": own}, outcomes=outcomes, **rates)
         examples = example_rows(self.stage, self.updates_per_stage, self.length, self.preset)
         metrics = [self._update(place) for place in range(self.updates_per_stage)]
         settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)
@@ -131,7 +129,7 @@ class SyntheticRun:
             phases |= {"generate": 24.0, "verify": 2.6, "switch": 6.0}
         files = {
             "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
-            "weights": f"{self.preset} {self.stage}",
+            "weights": own,
             "examples.parquet": (examples, EXAMPLES),
             "tokenizer.json": tokenizer_json(),
         }
@@ -195,18 +193,6 @@ class SyntheticRun:
 
     def _skill(self, stage: float) -> float:
         return 0.32 + 0.53 * (1 - math.exp(-0.9 * stage)) + 0.004 * self.seed
-
-    def _rollouts(self, shard: int) -> list[dict[str, Any]]:
-        return [
-            {**row, "sample_index": shard, "response": f"{self.preset} {self.stage}", "policy": self.policy.digest}
-            for row in ({key: one[key] for key in ("prompt_id", "prompt", "answer")} for one in prompt_rows())
-        ]
-
-    def _verdicts(self) -> list[dict[str, Any]]:
-        return [
-            {"prompt_id": one["prompt_id"], "sample_index": self.stage, "outcome": "wrong", "extracted": self.preset}
-            for one in prompt_rows()
-        ]
 
     def _update(self, place: int) -> dict[str, Any]:
         staleness = place % self.updates_per_rollout

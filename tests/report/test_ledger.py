@@ -143,18 +143,6 @@ def steps_by_name(run: SyntheticRun) -> dict[tuple[str, str], tuple[int, float]]
     return {(stage, task): (len(made), seconds_at_work(made)) for stage, each in found for task, made in each.items()}
 
 
-def test_seconds_of_steps_are_those_of_their_artifacts(mu_grpo):
-    steps = steps_by_name(mu_grpo)
-    stages = [f"stage {number}" for number in range(1, 5)]
-    for stage in stages:
-        assert steps[stage, "generate"] == pytest.approx((2, 0.4 + 9 + 0.5 + 0.4 + 10 + 0.5))
-        assert steps[stage, "verify"] == pytest.approx((1, 0.1 + 2.5 + 0.5))
-        assert steps[stage, "optimize"] == pytest.approx((1, 0.5 + 1.5 + 14 + 0.5))
-        assert steps[stage, "evaluate"] == pytest.approx((1, 0.3 + 4 + 0.7 + 0.5))
-    assert steps["before", "prepare_policy"] == pytest.approx((1, 31.5))
-    assert list(dict.fromkeys(stage for stage, _ in steps)) == ["before", *stages]
-
-
 def test_a_colocated_step_is_one_step(grpo):
     """It makes shards, verdicts and a policy, one after the other."""
     seconds = 0.5 * 2 + 0.5 + 0.5 + 1.5 + 14.0 + 24.0 + 2.6 + 6.0 + 0.5

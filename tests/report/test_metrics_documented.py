@@ -39,11 +39,6 @@ def test_every_column_of_a_row_is_named(rows):
     assert columns - NAMED == set()
 
 
-def test_columns_of_other_tables_are_named():
-    assert set(EXAMPLES.names) - NAMED == set()
-    assert set(LEDGER) - NAMED == set()
-
-
 def test_figures_show_columns_that_a_row_has(rows):
     panels = [panel for figure in all_figures().values() for panel in figure.panels]
     curves = [curve for panel in panels for curve in panel.curves if not curve.evaluated]
@@ -59,13 +54,14 @@ def test_the_report_reads_every_column_of_a_row(rows):
     assert histograms["advantage_histogram"].sum(axis=1).tolist() == numbers["tokens"].tolist()
 
 
-def test_numbers_of_stages_rollouts_and_evaluations_are_named():
+def test_numbers_of_stages_rollouts_evaluations_and_other_tables_are_named():
     sample = {"sample_index": 0, "outcome": "correct", "shows_working": True, "level": 2, "response_tokens": 5}
     sample |= {"finish_reason": "stop"}
     evaluation = measure([sample, {**sample, "sample_index": -1}], [0], 1, "held_out")
     stage = Trained(1, mismatches=[0.0]).facts()
     assert "logp_mismatch" in stage
-    for numbers in (stage, Tally().facts(), evaluation, evaluation["accuracy"], list(map(str, Outcome))):
+    outcomes = list(map(str, Outcome))
+    for numbers in (stage, Tally().facts(), evaluation, evaluation["accuracy"], outcomes, EXAMPLES.names, LEDGER):
         assert set(numbers) - NAMED == set()
 
 
