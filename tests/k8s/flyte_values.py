@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from tasks.settings import Settings
 from tools import ROOT
 
 Values = dict[str, Any]
@@ -16,16 +17,8 @@ def values(*names: str) -> Values:
     """What helm makes of several files of values: later ones go over earlier ones, lists whole."""
     merged: Values = {}
     for name in names:
-        merged = over(merged, yaml.safe_load((FOLDER / name).read_text()))
+        merged = Settings.merge(merged, yaml.safe_load((FOLDER / name).read_text()))
     return merged
-
-
-def over(below: Values, above: Values) -> Values:
-    found = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = over(found[key], value) if both else value
-    return found
 
 
 def within(said: Any, found: Any, place: str = "") -> list[str]:

@@ -1,8 +1,8 @@
 """The bucket's policies and lifecycle asked about single keys, as S3 reads them."""
 
 import json
-import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from tests.k8s.flyte_values import values
@@ -46,8 +46,8 @@ def allows(policy: str, action: str, key: str) -> bool:
     effects = {
         statement["Effect"]
         for statement in json.loads((FOLDER / policy).read_text())["Statement"]
-        if any(_matches(one, action) for one in _listed(statement["Action"]))
-        and any(_matches(one, f"arn:aws:s3:::{BUCKET}/{key}") for one in _listed(statement["Resource"]))
+        if any(fnmatchcase(action, one) for one in _listed(statement["Action"]))
+        and any(fnmatchcase(f"arn:aws:s3:::{BUCKET}/{key}", one) for one in _listed(statement["Resource"]))
     }
     return effects == {"Allow"}
 
@@ -65,9 +65,3 @@ def expires(key: str) -> int | None:
 
 def _listed(said: str | list[str]) -> list[str]:
     return [said] if isinstance(said, str) else said
-
-
-def _matches(pattern: str, text: str) -> bool:
-    """A policy's pattern: an asterisk stands for any characters, a question mark for one."""
-    parts = {"*": ".*", "?": "."}
-    return re.fullmatch("".join(parts.get(one, re.escape(one)) for one in pattern), text, re.DOTALL) is not None

@@ -48,11 +48,8 @@ class Flyte(HttpServer):
             return Answer(body={"control_plane_version": {"Build": "", "Version": self.version, "BuildTime": ""}})
         of_project, _, name = asked.path.rpartition("/")
         if of_project == "/api/v1/workflows/mu-grpo/development":
-            assert asked.args.to_dict() == {
-                "limit": "1",
-                "sort_by.key": "created_at",
-                "sort_by.direction": "DESCENDING",
-            }
+            only_the_latest = {"limit": "1", "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"}
+            assert asked.args.to_dict() == only_the_latest
             versions = self.versions[-1:] if name in self.workflows else []
             latest = [{"resource_type": "WORKFLOW", "name": name, "version": one} for one in versions]
             return Answer(body={"workflows": [{"id": one, "closure": None} for one in latest], "token": ""})
