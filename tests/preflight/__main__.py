@@ -12,8 +12,6 @@ from tests.preflight.services import Flyte, Registry
 from tests.preflight.spoiled import no_key, occupied, tainted
 from tools.s3 import server
 
-_SHOWN = "mu-grpo preflight --config {config} --deployment configs/deployments/gpu-4.yaml --flyte {flyte} store={store}"
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -36,8 +34,9 @@ def main() -> None:
         arguments = ["--config", str(CONFIG), "--deployment", str(deployment_of("gpu-4", folder, images=images))]
         arguments += ["--kubeconfig", str(cluster.kubeconfig(folder)), "--flyte", flyte.url, f"store={store}"]
         done = command("preflight", *arguments, **s3.environment(folder / "cache"))
-    line = _SHOWN.format(config="configs/tiny-cpu.yaml", flyte=flyte.url, store=store)
-    example = f"$ {line}\n" + "".join(f"{text.rstrip()}\n" for text in done.stdout.splitlines())
+    given = f"--deployment configs/deployments/gpu-4.yaml --flyte {flyte.url} store={store}"
+    shown = "\n".join(text.rstrip() for text in done.stdout.splitlines())
+    example = f"$ mu-grpo preflight --config configs/tiny-cpu.yaml {given}\n{shown}\n"
     if page is None:
         print(example)
     else:

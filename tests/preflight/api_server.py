@@ -12,7 +12,7 @@ import yaml
 from werkzeug import Request
 from werkzeug.serving import make_ssl_devcert
 
-from tests.preflight.http_server import Answer, HttpServer
+from tests.preflight.services import Answer, HttpServer
 
 Object = dict[str, Any]
 TOKEN = "the-right-token"

@@ -8,7 +8,7 @@ import yaml
 
 from tests.preflight.api_server import NAMESPACE, TOKEN, ApiServer
 from tests.preflight.conftest import Ask, Findings
-from tests.preflight.http_server import Answer
+from tests.preflight.services import Answer
 from tools.s3 import free_port
 
 
