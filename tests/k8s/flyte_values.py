@@ -14,7 +14,7 @@ ESCAPED = re.compile(r"\{\{`(.*?)`\}\}")
 
 
 def values(*names: str) -> Values:
-    """What helm makes of several files of values: later ones go over earlier ones, lists whole."""
+    """Return what helm merges from several files; values and whole lists of a later file replace earlier ones."""
     merged: Values = {}
     for name in names:
         merged = Settings.merge(merged, yaml.safe_load((FOLDER / name).read_text()))
@@ -22,14 +22,14 @@ def values(*names: str) -> Values:
 
 
 def within(said: Any, found: Any, place: str = "") -> list[str]:
-    """Where what was found lacks something of what was said, or says something else; maps may hold more."""
+    """Return the places where found values lack a stated value or differ from it; found maps may have more keys."""
     if isinstance(said, dict) and isinstance(found, dict):
         return [wrong for key in said for wrong in within(said[key], found.get(key), f"{place}.{key}")]
     return [] if said == found else [f"{place}: {said!r} became {found!r}"]
 
 
 def as_helm_writes(said: Any) -> Any:
-    """Values below ``inline`` after the chart's ``tpl``, which fails for what is not in backquotes."""
+    """Return values below ``inline`` after the chart's ``tpl``, which fails for templates without backquotes."""
     if isinstance(said, dict):
         return {key: as_helm_writes(value) for key, value in said.items()}
     if isinstance(said, list):

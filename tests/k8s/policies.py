@@ -22,10 +22,7 @@ KEPT = (
 
 
 def wrong(keys: Iterable[str]) -> list[str]:
-    """What is wrong with the keys of a bucket that runs used, given without the bucket's name.
-
-    Nothing is, where the policies allow every key, what is needed stays, and the rest expires.
-    """
+    """Return the keys that no policy allows, that are needed but expire, or that are never removed and not needed."""
     found = []
     for key in keys:
         action = "s3:GetObject" if key.startswith(READ_ALONE) else "s3:PutObject"

@@ -128,7 +128,7 @@ def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit():
     assert workers_of() == []
 
 
-def test_the_start_does_not_count_against_the_deadline_and_the_folder_not_at_all(monkeypatch, tmp_path):
+def test_the_deadline_begins_after_the_start_of_a_worker_in_any_current_folder(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.2)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
