@@ -79,6 +79,8 @@ def with_planted_timings(finished: FinishedRun) -> History:
     """Return the history of the run with seconds that follow from the rates above, in one process without pauses."""
     history, run = finished.history, finished.run
     answers = run.evaluate.problems * (run.evaluate.samples_per_problem + 1)
+    evaluations = [one for policy in history.evaluated for one in policy.evaluations]
+    tokens_of = {one.evaluation: (one.response_tokens or 0) * answers for one in evaluations}
 
     def generating(responses: list[int], tokens: float) -> float:
         return sum(STEP * ceil(one / 512) * run.rollout.max_new_tokens for one in responses) + TOKEN * tokens
@@ -91,7 +93,7 @@ def with_planted_timings(finished: FinishedRun) -> History:
         if one.kind == "verdicts" and not run.alternates:
             return {"load": 0.0, "verify": VERIFIER + ANSWER * facts["responses"]}
         if one.kind == "evaluation":
-            generate = generating([20, 5] * 2, answers * facts["response_tokens"])
+            generate = generating([20, 5] * 2, tokens_of[one.ref])
             return {"load": ENGINE, "generate": generate, "verify": VERIFIER + ANSWER * answers}
         if one.kind == "policy" and facts["stage"]:
             told = history.manifests[one.parents["verdicts"][0]].facts
