@@ -15,6 +15,7 @@ _GROUPS = {
     "PriorityClass": "scheduling.k8s.io/v1",
     "Deployment": "apps/v1",
     "NetworkPolicy": "networking.k8s.io/v1",
+    "SubjectAccessReview": "authorization.k8s.io/v1",
     **dict.fromkeys(("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"), "rbac.authorization.k8s.io/v1"),
 }
 """API groups and versions of kinds that are not in the core."""
@@ -25,10 +26,10 @@ _OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp")
 
 
 class Api:
-    """Requests of one user."""
+    """Requests of the administrator."""
 
-    def __init__(self, plane: ControlPlane, user: str = "admin") -> None:
-        self._url, self._session = plane.url, plane.session(user)
+    def __init__(self, plane: ControlPlane) -> None:
+        self._url, self._session = plane.url, plane.session()
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
         """Return an object, or None when it is not there."""

@@ -55,24 +55,21 @@ class ControlPlane:
         self.folder, self._programs, self._ending = folder, programs, ExitStack()
         self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
+        self.certificate = folder / "apiserver.crt"
+        """The certificate of the authority that signed the server's certificate."""
         self.controls = (programs / _CONTROLLERS).exists()
         """True if controllers run, which count the use of a quota."""
         self.schedules = (programs / _SCHEDULER).exists()
         """True if a scheduler runs."""
 
     def __enter__(self) -> Self:
-        with ExitStack() as ending:
-            self._start(ending)
+        with self._ending as ending:
+            self._start()
             self._ending = ending.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ending.close()
-
-    @property
-    def certificate(self) -> Path:
-        """The certificate of the authority that signed the server's certificate."""
-        return self.folder / "apiserver.crt"
 
     def kubeconfig(self, user: str) -> Path:
         """Return a kubeconfig for this server, for one of ``USERS``."""
@@ -91,37 +88,36 @@ class ControlPlane:
         major, minor, *_ = self.git_version.removeprefix("v").split(".")
         return int(major), int(minor)
 
-    def session(self, user: str = "admin") -> requests.Session:
-        """Return a session that sends requests as a user."""
+    def session(self) -> requests.Session:
+        """Return a session that sends requests as the administrator."""
         session = requests.Session()
         session.trust_env = False
         session.verify = str(self.certificate)
-        session.headers["Authorization"] = f"Bearer {_token(user)}"
+        session.headers["Authorization"] = f"Bearer {_token('admin')}"
         return session
 
-    def kubectl(self, *arguments: str, user: str = "admin") -> str:
+    def kubectl(self, *arguments: str) -> str:
         """Return the output of kubectl; its error fails the test."""
-        command = [str(Path(sys.executable).parent / "kubectl"), "--kubeconfig", str(self.kubeconfig(user))]
+        command = [str(Path(sys.executable).parent / "kubectl"), "--kubeconfig", str(self.kubeconfig("admin"))]
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def _start(self, ending: ExitStack) -> None:
+    def _start(self) -> None:
         keys, tokens = self.folder / "accounts.pem", self.folder / "tokens.csv"
-        _write_key(keys)
+        private, coded = serialization.PrivateFormat.TraditionalOpenSSL, serialization.Encoding.PEM
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        keys.write_bytes(key.private_bytes(coded, private, serialization.NoEncryption()))
         tokens.write_text("".join(f'{_token(name)},{user},{name},"{group}"\n' for name, (user, group) in USERS.items()))
         etcd, peers = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
         self._run(
-            ending,
-            "etcd",
-            f"--data-dir={self.folder / 'etcd'}",
+            *("etcd", f"--data-dir={self.folder / 'etcd'}"),
             *(f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peers}"),
             *(f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}"),
         )
         # Without the controller that creates tokens for accounts, no pod would be admitted.
         waived = [] if self.controls else ["--disable-admission-plugins=ServiceAccount"]
         self._run(
-            ending,
             _SERVER,
             *(f"--etcd-servers={etcd}", "--bind-address=127.0.0.1", f"--secure-port={self._port}"),
             *(f"--cert-dir={self.folder}", f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC"),
@@ -133,7 +129,6 @@ class ControlPlane:
         own = ["--leader-elect=false", "--bind-address=127.0.0.1"]
         if self.controls:
             self._run(
-                ending,
                 _CONTROLLERS,
                 *(f"--kubeconfig={self.kubeconfig('controllers')}", f"--service-account-private-key-file={keys}"),
                 *(f"--root-ca-file={self.certificate}", f"--controllers={_CONTROLLED}"),
@@ -142,23 +137,22 @@ class ControlPlane:
             )
         if self.schedules:
             self._run(
-                ending,
                 _SCHEDULER,
                 *(f"--kubeconfig={self.kubeconfig('scheduler')}", *own),
                 *(f"--secure-port={free_port()}", f"--cert-dir={self.folder / 'scheduler'}"),
             )
 
-    def _run(self, ending: ExitStack, program: str, *flags: str) -> None:
+    def _run(self, program: str, *flags: str) -> None:
         # Older versions also listen without TLS, on a fixed port.
         help_of = [self._programs / program, "--help"]
         known = subprocess.run(help_of, capture_output=True, text=True, check=False).stdout
         closed = ["--port=0"] if "\n      --port int" in known else []
-        log = ending.enter_context((self.folder / f"{program}.log").open("w"))
+        log = self._ending.enter_context((self.folder / f"{program}.log").open("w"))
         environment = {**os.environ, "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}"}
         command = [self._programs / program, *flags, *closed]
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.folder)
-        ending.callback(process.wait)
-        ending.callback(process.kill)
+        self._ending.callback(process.wait)
+        self._ending.callback(process.kill)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -176,9 +170,3 @@ class ControlPlane:
 
 def _token(user: str) -> str:
     return f"token-of-{user}"
-
-
-def _write_key(path: Path) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = serialization.PrivateFormat.TraditionalOpenSSL
-    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, private, serialization.NoEncryption()))

@@ -14,18 +14,13 @@ from tests.cluster.control_plane import ControlPlane
 from tests.k8s.test_placement import POOLS, without_spot
 from tests.preflight.api_server import Objects
 from tests.preflight.clusters import NAMESPACE
-from tests.preflight.spoiled import WRONG, Wrong, not_ready, occupied
+from tests.preflight.spoiled import WRONG, Wrong, occupied
 from tools import ROOT
 
 DEPLOYMENT = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
 ROOM: dict[Role, int] = {"cpu": 16, "rollout": 14, "train": 2}
 """Number of pods that fit according to ``mu-grpo preflight`` (tests/preflight/test_command.py)."""
-NOWHERE = {
-    name: case
-    for name, case in WRONG.items()
-    # The scheduler reads the taints for a node's state, which a controller sets. This controller does not run here.
-    if case.row.startswith("nodes for ") and case.spoil is not not_ready
-}
+NOWHERE = {name: case for name, case in WRONG.items() if case.row.startswith("nodes for ")}
 
 
 @pytest.fixture(scope="module")

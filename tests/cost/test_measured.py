@@ -79,11 +79,8 @@ def with_planted_timings(finished: FinishedRun) -> History:
     """Return the history of the run with seconds that follow from the rates above, in one process without pauses."""
     history, run = finished.history, finished.run
     answers = run.evaluate.problems * (run.evaluate.samples_per_problem + 1)
-    tokens_of = {
-        one.evaluation: (one.response_tokens or 0) * answers
-        for policy in history.evaluated
-        for one in policy.evaluations
-    }
+    evaluations = [one for policy in history.evaluated for one in policy.evaluations]
+    tokens_of = {one.evaluation: (one.response_tokens or 0) * answers for one in evaluations}
 
     def generating(responses: list[int], tokens: float) -> float:
         return sum(STEP * ceil(one / 512) * run.rollout.max_new_tokens for one in responses) + TOKEN * tokens
@@ -96,9 +93,8 @@ def with_planted_timings(finished: FinishedRun) -> History:
         if one.kind == "verdicts" and not run.alternates:
             return {"load": 0.0, "verify": VERIFIER + ANSWER * facts["responses"]}
         if one.kind == "evaluation":
-            parts = [20, 5] * 2
-            verify = VERIFIER + ANSWER * answers
-            return {"load": ENGINE, "generate": generating(parts, tokens_of[one.ref]), "verify": verify}
+            generate = generating([20, 5] * 2, tokens_of[one.ref])
+            return {"load": ENGINE, "generate": generate, "verify": VERIFIER + ANSWER * answers}
         if one.kind == "policy" and facts["stage"]:
             told = history.manifests[one.parents["verdicts"][0]].facts
             tokens = told["responses"] * told["response_tokens"]
@@ -119,9 +115,8 @@ def with_planted_timings(finished: FinishedRun) -> History:
             kind = "trained" if one.facts.get("stage") and one.kind == "policy" else one.kind
             now += sum(spent for name, spent in own.items() if name != "save") + OWN[kind]
         nested = 0.001 if one.kind in inside else 0.0  # Made during the task of its stage's policy.
-        timings = Timings(
-            process="one", process_started=0, started=started + nested, finished=now + 2 * nested, phases=own
-        )
+        times = {"process_started": 0, "started": started + nested, "finished": now + 2 * nested}
+        timings = Timings(process="one", phases=own, **times)
         timed[one.ref] = one.model_copy(update={"timings": timings})
     stages = [
         replace(
@@ -164,11 +159,11 @@ def test_a_run_predicts_itself(one: FinishedRun) -> None:
     assert predicted.wall_seconds == pytest.approx(ledger.wall_clock, rel=0.02)
 
 
-def test_gpus_and_workers_share_what_was_measured(finished_runs: dict[str, FinishedRun]) -> None:
+def test_the_seconds_of_an_answer_are_those_of_one_worker(finished_runs: dict[str, FinishedRun]) -> None:
     one = finished_runs["mu_grpo"]
     history = with_planted_timings(one)
     four = one.run.override("verify.workers=4")
-    assert rates_of(one, history, four).each.answer_seconds == pytest.approx(ANSWER)  # Per worker.
+    assert rates_of(one, history, four).each.answer_seconds == pytest.approx(ANSWER)
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,8 @@ def phases(prediction: Prediction) -> dict[str, tuple[int, int]]:
 
 def test_the_papers_setting_in_numbers() -> None:
     plan = planned()
-    assert phases(plan.mu_grpo) == {
-        "policy": (1, 0),
-        "generate": (64, 1),
-        "verify": (4, 0),
-        "optimize": (4, 4),
-        "evaluate": (25, 1),
-    }
+    pods = {"policy": (1, 0), "generate": (64, 1), "verify": (4, 0), "optimize": (4, 4), "evaluate": (25, 1)}
+    assert phases(plan.mu_grpo) == pods
     assert phases(plan.grpo)["alternate"] == (4, 4)
     for one in (plan.mu_grpo, plan.grpo):
         assert one.updates == 4096

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from tasks.settings import Settings
 from tools import ROOT
 
 Values = dict[str, Any]
@@ -13,30 +14,22 @@ ESCAPED = re.compile(r"\{\{`(.*?)`\}\}")
 
 
 def values(*names: str) -> Values:
-    """What helm makes of several files of values: later ones go over earlier ones, lists whole."""
+    """Return what helm merges from several files; values and whole lists of a later file replace earlier ones."""
     merged: Values = {}
     for name in names:
-        merged = over(merged, yaml.safe_load((FOLDER / name).read_text()))
+        merged = Settings.merge(merged, yaml.safe_load((FOLDER / name).read_text()))
     return merged
 
 
-def over(below: Values, above: Values) -> Values:
-    found = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = over(found[key], value) if both else value
-    return found
-
-
 def within(said: Any, found: Any, place: str = "") -> list[str]:
-    """Where what was found lacks something of what was said, or says something else; maps may hold more."""
+    """Return the places where found values lack a stated value or differ from it; found maps may have more keys."""
     if isinstance(said, dict) and isinstance(found, dict):
         return [wrong for key in said for wrong in within(said[key], found.get(key), f"{place}.{key}")]
     return [] if said == found else [f"{place}: {said!r} became {found!r}"]
 
 
 def as_helm_writes(said: Any) -> Any:
-    """Values below ``inline`` after the chart's ``tpl``, which fails for what is not in backquotes."""
+    """Return values below ``inline`` after the chart's ``tpl``, which fails for templates without backquotes."""
     if isinstance(said, dict):
         return {key: as_helm_writes(value) for key, value in said.items()}
     if isinstance(said, list):

@@ -1,8 +1,8 @@
 """The bucket's policies and lifecycle asked about single keys, as S3 reads them."""
 
 import json
-import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from tests.k8s.flyte_values import values
@@ -22,10 +22,7 @@ KEPT = (
 
 
 def wrong(keys: Iterable[str]) -> list[str]:
-    """What is wrong with the keys of a bucket that runs used, given without the bucket's name.
-
-    Nothing is, where the policies allow every key, what is needed stays, and the rest expires.
-    """
+    """Return the keys that no policy allows, that are needed but expire, or that are never removed and not needed."""
     found = []
     for key in keys:
         action = "s3:GetObject" if key.startswith(READ_ALONE) else "s3:PutObject"
@@ -46,8 +43,8 @@ def allows(policy: str, action: str, key: str) -> bool:
     effects = {
         statement["Effect"]
         for statement in json.loads((FOLDER / policy).read_text())["Statement"]
-        if any(_matches(one, action) for one in _listed(statement["Action"]))
-        and any(_matches(one, f"arn:aws:s3:::{BUCKET}/{key}") for one in _listed(statement["Resource"]))
+        if any(fnmatchcase(action, one) for one in _listed(statement["Action"]))
+        and any(fnmatchcase(f"arn:aws:s3:::{BUCKET}/{key}", one) for one in _listed(statement["Resource"]))
     }
     return effects == {"Allow"}
 
@@ -65,9 +62,3 @@ def expires(key: str) -> int | None:
 
 def _listed(said: str | list[str]) -> list[str]:
     return [said] if isinstance(said, str) else said
-
-
-def _matches(pattern: str, text: str) -> bool:
-    """A policy's pattern: an asterisk stands for any characters, a question mark for one."""
-    parts = {"*": ".*", "?": "."}
-    return re.fullmatch("".join(parts.get(one, re.escape(one)) for one in pattern), text, re.DOTALL) is not None

@@ -90,7 +90,7 @@ def test_a_server_takes_the_lifecycle(guarded: Guarded) -> None:
     assert client.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"] == wanted["Rules"]
 
 
-# As a Flyte 1.16.8 with the values of k8s/flyte left them after `smoke`.
+# Keys that Flyte 1.16.8 with the values of k8s/flyte left after `smoke`, and the days after which they expire.
 EXECUTION = "mu-grpo-development-smoke1"
 KEYS = {
     "runs/optimize/3f1c/manifest.json": None,

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tasks.settings import Settings
 from tasks.settings.deployment import quantity
-from tests.k8s.flyte_values import FOLDER, Values, as_helm_writes, over, values, within
+from tests.k8s.flyte_values import FOLDER, Values, as_helm_writes, values, within
 from tools import ROOT
 
 Objects = dict[tuple[str, str], Any]
@@ -42,7 +43,7 @@ def read(*files: dict[str, str]) -> Values:
     texts = {name: text for one in files for name, text in one.items()}
     found: Values = {}
     for name in sorted(texts):
-        found = over(found, yaml.safe_load(texts[name]))
+        found = Settings.merge(found, yaml.safe_load(texts[name]))
     return found
 
 

@@ -145,15 +145,9 @@ def test_kueue_is_an_optional_component() -> None:
     assert named(documents, "LocalQueue")["default"]["spec"]["clusterQueue"] == "mu-grpo"
 
 
-@pytest.fixture(scope="module")
-def roles() -> list[Document]:
-    """The roles of `mu-grpo preflight`."""
-    return rendered("k8s/components/preflight")
-
-
-def test_the_preflight_role_grants_exactly_its_permissions(roles: list[Document]) -> None:
+def test_the_preflight_role_grants_exactly_its_permissions() -> None:
     granted = set[Permission]()
-    for role in roles:
+    for role in rendered("k8s/components/preflight"):
         kubernetes_validate.validate(role, "1.33", strict=True)
         for rule in role.get("rules", []):
             assert rule["apiGroups"] == [""]
@@ -163,7 +157,8 @@ def test_the_preflight_role_grants_exactly_its_permissions(roles: list[Document]
 
 
 @pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
-def test_a_group_is_bound_to_its_role(kind: str, roles: list[Document]) -> None:
+def test_a_group_is_bound_to_its_role(kind: str) -> None:
+    roles = rendered("k8s/components/preflight")
     (role,), (binding,) = named(roles, kind).values(), named(roles, f"{kind}Binding").values()
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, role["metadata"]["name"])
     assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")

@@ -10,19 +10,7 @@ from tests.preflight.clusters import right
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
 from tests.preflight.services import Flyte, Registry
 from tests.preflight.spoiled import no_key, occupied, tainted
-from tools.s3 import S3, server
-
-_SHOWN = "mu-grpo preflight --config {config} --deployment configs/deployments/gpu-4.yaml --flyte {flyte} store={store}"
-
-
-def printed(kubeconfig: Path, registry: Registry, flyte: Flyte, s3: S3, folder: Path) -> str:
-    """Return the command line and its output."""
-    images, store = registry.holding("team/mu-grpo", TAG), f"s3://{s3.bucket()}/runs"
-    arguments = ["--config", str(CONFIG), "--deployment", str(deployment_of("gpu-4", folder, images=images))]
-    arguments += ["--kubeconfig", str(kubeconfig), "--flyte", flyte.url, f"store={store}"]
-    done = command("preflight", *arguments, **s3.environment(folder / "cache"))
-    line = _SHOWN.format(config="configs/tiny-cpu.yaml", flyte=flyte.url, store=store)
-    return f"$ {line}\n" + "".join(f"{text.rstrip()}\n" for text in done.stdout.splitlines())
+from tools.s3 import server
 
 
 def main() -> None:
@@ -34,14 +22,21 @@ def main() -> None:
         right("gpu-pool") as cluster,
         Registry() as registry,
         Flyte() as flyte,
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as name,
     ):
+        folder = Path(name)
         tainted(cluster)
         no_key(cluster)
-        for name in ("gpu-rollout-1", "gpu-rollout-2"):
-            occupied(cluster, name, 6)
+        for node in ("gpu-rollout-1", "gpu-rollout-2"):
+            occupied(cluster, node, 6)
         flyte.versions = []
-        example = printed(cluster.kubeconfig(Path(folder)), registry, flyte, s3, Path(folder))
+        images, store = registry.holding("team/mu-grpo", TAG), f"s3://{s3.bucket()}/runs"
+        arguments = ["--config", str(CONFIG), "--deployment", str(deployment_of("gpu-4", folder, images=images))]
+        arguments += ["--kubeconfig", str(cluster.kubeconfig(folder)), "--flyte", flyte.url, f"store={store}"]
+        done = command("preflight", *arguments, **s3.environment(folder / "cache"))
+    given = f"--deployment configs/deployments/gpu-4.yaml --flyte {flyte.url} store={store}"
+    shown = "\n".join(text.rstrip() for text in done.stdout.splitlines())
+    example = f"$ mu-grpo preflight --config configs/tiny-cpu.yaml {given}\n{shown}\n"
     if page is None:
         print(example)
     else:

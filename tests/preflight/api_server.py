@@ -12,7 +12,7 @@ import yaml
 from werkzeug import Request
 from werkzeug.serving import make_ssl_devcert
 
-from tests.preflight.http_server import Answer, HttpServer
+from tests.preflight.services import Answer, HttpServer
 
 Object = dict[str, Any]
 TOKEN = "the-right-token"
@@ -20,13 +20,7 @@ SECRET = "s3cr3t-value"
 NAMESPACE = "mu-grpo-development"
 USER = "researcher"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_KINDS = {
-    "nodes": "Node",
-    "pods": "Pod",
-    "namespaces": "Namespace",
-    "podtemplates": "PodTemplate",
-    "secrets": "Secret",
-}
+_KINDS = {f"{kind.lower()}s": kind for kind in ("Node", "Pod", "Namespace", "PodTemplate", "Secret")}
 _HOST = "kube-apiserver"
 
 
@@ -91,11 +85,6 @@ class ApiServer(Objects, HttpServer):
         cluster = {"server": self.url, "tls-server-name": _HOST, **trust}
         return write_kubeconfig(folder / "kubeconfig", cluster, USER, token)
 
-    def forbid(self, resource: str) -> None:
-        """Remove a resource from all rules."""
-        for one in self.rules:
-            one["resources"] = [kept for kept in one["resources"] if kept != resource]
-
     def answer(self, asked: Request) -> Answer:
         scheme, _, token = asked.headers.get("Authorization", "").partition(" ")
         token = token if scheme == "Bearer" else ""  # Kubernetes accepts no passwords.
@@ -107,8 +96,6 @@ class ApiServer(Objects, HttpServer):
             return _status(403, "Forbidden", f'{asked.path} is forbidden: User "system:anonymous" cannot do that')
         if asked.method == "POST":
             return self._reviewed(asked, asked.get_json(force=True))
-        if asked.method != "GET":
-            return _status(405, "MethodNotAllowed", "this server is read")
         if not asked.path.startswith("/apis/"):
             return self._objects(asked)
         resources = self.apis.get(asked.path.removeprefix("/apis/"))

@@ -38,16 +38,6 @@ def write_overlay(folder: Path) -> None:
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(own))
 
 
-def preflight_rules() -> list[Object]:
-    """Return the rules of the component's roles, which are the only roles of the user in these tests."""
-    return [
-        {**one, "namespace": role["metadata"].get("namespace", "")}
-        for role in rendered("k8s/components/preflight")
-        if role["kind"] in ("Role", "ClusterRole")
-        for one in role["rules"]
-    ]
-
-
 def objects_of(overlay: str) -> list[Object]:
     """Return the objects of a cluster after an overlay was applied, with its nodes and the pods of others."""
     found = [one for one in rendered(f"k8s/overlays/{overlay}") if one["kind"] != "Deployment"]
@@ -61,8 +51,13 @@ def objects_of(overlay: str) -> list[Object]:
 
 
 def right(overlay: str) -> ApiServer:
-    """Return the simulated API server of this cluster."""
-    return ApiServer(objects_of(overlay), _recorded(overlay)["version"], preflight_rules())
+    """Return the simulated API server of this cluster, whose user has the roles of the preflight and no others."""
+    rules = [
+        {**one, "namespace": role["metadata"].get("namespace", "")}
+        for role in rendered("k8s/components/preflight")
+        for one in role.get("rules", ())
+    ]
+    return ApiServer(objects_of(overlay), _recorded(overlay)["version"], rules)
 
 
 def _recorded(name: str) -> Object:

@@ -65,15 +65,6 @@ def without_gpus(cluster: Objects) -> None:
 
 @_fails(
     "nodes for train",
-    f"gpu-train-1: asks 4 {GPU}, has 2 {GPU}",
-    "Request less in pods.train of the deployment, or add larger nodes",
-)
-def too_few_gpus(cluster: Objects) -> None:
-    nodes(cluster, "gpu-train-1")[0]["status"]["allocatable"][GPU] = "2"
-
-
-@_fails(
-    "nodes for train",
     "gpu-train-1: taint dedicated=research:NoSchedule",
     "Add a toleration for dedicated=research:NoSchedule to mu-grpo-train",
 )
@@ -97,26 +88,10 @@ def another_accelerator(cluster: Objects) -> None:
         node["metadata"]["labels"][ACCELERATOR] = "nvidia-l40s"
 
 
-@_fails(
-    "nodes for train",
-    f"it fits no node. gpu-train-1: no label {ACCELERATOR}=nvidia-h200; ",
-    f"kubectl label node <name> {ACCELERATOR}=nvidia-h200",
-)
-def no_accelerator_label(cluster: Objects) -> None:
-    for node in nodes(cluster):
-        node["metadata"]["labels"].pop(ACCELERATOR, None)
-
-
 @_fails("nodes for train", "gpu-train-1: cordoned", "kubectl uncordon gpu-train-1")
 def cordoned(cluster: Objects) -> None:
     nodes(cluster, "gpu-train-1")[0]["spec"]["unschedulable"] = True
     taint(cluster, "node.kubernetes.io/unschedulable")
-
-
-@_fails("nodes for train", "gpu-train-1: unreachable", "kubectl describe node gpu-train-1")
-def not_ready(cluster: Objects) -> None:
-    nodes(cluster, "gpu-train-1")[0]["status"]["conditions"][-1]["status"] = "Unknown"
-    taint(cluster, "node.kubernetes.io/unreachable")
 
 
 @_fails("nodes for train", "gpu-train-1: disk-pressure", "kubectl describe node gpu-train-1")
@@ -197,11 +172,6 @@ def small_limit(cluster: Objects) -> None:
     cluster.find("LimitRange", "mu-grpo")["spec"]["limits"].append({"type": "Pod", "max": {"memory": "512Gi"}})
 
 
-@_is_refused("cpu", "minimum cpu usage per Container is 3, but request is 2")
-def large_least(cluster: Objects) -> None:
-    cluster.find("LimitRange", "mu-grpo")["spec"]["limits"] = [{"type": "Container", "min": {"cpu": "3"}}]
-
-
 @_is_refused(
     "prefetch",
     f'error looking up service account {NAMESPACE}/mu-grpo-prefetch: serviceaccount "mu-grpo-prefetch" not found',
@@ -234,14 +204,8 @@ def occupied(cluster: Objects, node: str, gpus: int) -> None:
     """Add a pod of another team that uses GPUs of a node."""
     own = {GPU: str(gpus)}
     container = {"name": "main", "image": "busy:1", "resources": {"requests": own, "limits": own}}
-    cluster.objects.append(
-        {
-            "kind": "Pod",
-            "metadata": {"name": f"busy-{node}", "namespace": "other-team"},
-            "spec": {"nodeName": node, "containers": [container]},
-            "status": {"phase": "Running"},
-        }
-    )
+    metadata, spec = {"name": f"busy-{node}", "namespace": "other-team"}, {"nodeName": node, "containers": [container]}
+    cluster.objects.append({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
 
 
 def rows_not_ok(found: Findings) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from tasks.cli.main import app
@@ -51,40 +50,27 @@ def test_a_run_that_cannot_start(gpu_pool: ApiServer, tmp_path: Path) -> None:
     done = command("preflight", "--config", str(CONFIG), *where, "--context", "right", "--json", "seed=1")
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
-    assert (found["namespace"], found["ok"]) == ("mu-grpo-development", False)
+    place = {"project": "mu-grpo", "domain": "development", "namespace": "mu-grpo-development"}
+    assert found == {**place, "ok": False, "checks": found["checks"]}
     failed = {one["name"]: one for one in found["checks"] if one["state"] == "failed"}
     assert {"secrets", "nodes for rollout", "nodes for train", "store"} <= failed.keys()
     assert failed["secrets"]["found"] == "mu-grpo has no key wandb-api-key; it has hub-token"
     assert failed["secrets"]["fix"].startswith("Add the key to the secret")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
-        (["--config", str(CONFIG), "rollout.nothing=1"], "rollout.nothing: unknown field"),
-        (["--config", str(CONFIG), "--deployment", "nowhere.yaml"], "--deployment: nowhere.yaml: No such file"),
-    ],
-)
-def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
-    done = CliRunner().invoke(app, ["preflight", *arguments])
+def test_a_deployment_that_is_not_there_is_a_message() -> None:
+    done = CliRunner().invoke(app, ["preflight", "--config", str(CONFIG), "--deployment", "nowhere.yaml"])
     assert isinstance(done.exception, SettingsError)
-    assert message in done.exception.message
-    assert not done.stdout
+    assert "--deployment: nowhere.yaml: No such file" in done.exception.message
 
 
 def test_markup_and_long_texts_are_shown_whole() -> None:
     """Brackets are not read as markup, and no text is cut off."""
-    found = [
-        Finding("secrets", "failed", "[red]x[/red] " + "long " * 60, "correct [it]"),
-        Finding("quota", "ok", "fine"),
-    ]
-    target = Target(project="p", domain="d")
-    text = words(plain(preflight_table(found, target)))
+    failed = Finding("secrets", "failed", "[red]x[/red] " + "long " * 60, "correct [it]")
+    fine = Finding("quota", "ok", "fine")
+    text = words(plain(preflight_table([failed, fine], Target())))
     assert "[red]x[/red]" in text
     assert text.count("long") == 60
     assert "fix correct [it]" in text
     assert "1 ok, 1 failed: a run cannot start" in text
-    shown = json.loads(preflight_json(found[1:], target))
-    expected = {"name": "quota", "state": "ok", "found": "fine", "fix": ""}
-    assert shown == {"project": "p", "domain": "d", "namespace": "p-d", "ok": True, "checks": [expected]}
+    assert json.loads(preflight_json([fine], Target()))["ok"] is True

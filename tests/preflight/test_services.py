@@ -13,8 +13,7 @@ from tasks.cluster.services import check_flyte, check_image, probe_store
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.conftest import CONFIG, TAG
-from tests.preflight.http_server import Answer, HttpServer
-from tests.preflight.services import WORKFLOW, Flyte, Registry
+from tests.preflight.services import WORKFLOW, Answer, Flyte, HttpServer, Registry
 from tools.s3 import S3, free_port, server
 
 SECONDS = 5
@@ -109,13 +108,8 @@ def node(name: str, *images: str) -> Object:
     return {"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}}
 
 
-def image_finding(name: str, nodes: list[Object], seconds: float) -> Finding:
-    return Finding("image", *check_image(name, nodes, seconds))
-
-
-def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Finding:
-    (name,) = image_names(DeploymentSettings(images=images, tag=tag), STAGES)
-    return image_finding(name, nodes or [], SECONDS)
+def image_finding(name: str, *nodes: Object) -> Finding:
+    return Finding("image", *check_image(name, nodes, SECONDS))
 
 
 @pytest.mark.parametrize(
@@ -132,42 +126,40 @@ def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Find
 def test_image_references_are_completed_as_on_nodes(name: str, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    found = image_finding(name, [node("n1", image)], SECONDS)
+    found = image_finding(name, node("n1", image))
     assert (found.state, found.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
 
 
 @pytest.mark.parametrize("name", ["Team/cpu:1", "ghcr.io/mu grpo:1", "ghcr.io/mu:", "ghcr.io//mu:1", "a/m-:1", ""])
 def test_a_name_that_is_no_image_reference_fails(name: str) -> None:
-    found = image_finding(name, [], SECONDS)
+    found = image_finding(name)
     assert (found.state, found.found) == ("failed", f"{name} is no reference to an image")
 
 
-@pytest.fixture(params=["", "bearer"])
-def open_registry(request: pytest.FixtureRequest, registry: Registry) -> Registry:
-    """A registry with public images, with or without tokens."""
-    registry.login = request.param
-    return registry
-
-
+@pytest.mark.parametrize("login", ["", "bearer"])
 def test_an_image_that_the_registry_has(
-    open_registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    login: str, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """No password is sent, also where somebody has one, and where the registry gives a token to everybody."""
+    registry.login = login
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password s3cr3t\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    images = open_registry.holding("team/mu-grpo", TAG)
-    found = only(images)
-    assert (found.state, found.found) == ("ok", f"{images}-cpu:{TAG} is in its registry")
-    assert {one.method for one in open_registry.asked if one.path.startswith("/v2/")} == {"HEAD"}
-    assert not [one for one in open_registry.asked if one.headers.get("Authorization", "").startswith("Basic")]
+    image = f"{registry.holding('team/mu-grpo', TAG)}-cpu:{TAG}"
+    found = image_finding(image)
+    assert (found.state, found.found) == ("ok", f"{image} is in its registry")
+    assert {one.method for one in registry.asked if one.path.startswith("/v2/")} == {"HEAD"}
+    assert not [one for one in registry.asked if one.headers.get("Authorization", "").startswith("Basic")]
 
 
-def test_an_image_that_the_registry_does_not_have(open_registry: Registry) -> None:
-    images = f"127.0.0.1:{open_registry.port}/team/mu-grpo"
-    image, found = f"{images}-cpu:{TAG}", only(images)
+@pytest.mark.parametrize("login", ["", "bearer"])
+def test_an_image_that_the_registry_does_not_have(login: str, registry: Registry) -> None:
+    registry.login = login
+    image = f"127.0.0.1:{registry.port}/team/mu-grpo-cpu:{TAG}"
+    found = image_finding(image)
     assert (found.state, found.found) == ("failed", f"{image} is not in its registry, and on no node")
     assert found.fix == f"make images, then podman push mu-grpo-cpu:$(make -s tag) {image}"
     # If some nodes have the image, pods on the others still cannot start.
-    some = only(images, nodes=[node("n1", image), node("n2")])
+    some = image_finding(image, node("n1", image), node("n2"))
     assert some.state == "warning"
     assert "on 1 of 2 nodes: pods on other nodes cannot start" in some.found
 
@@ -193,45 +185,42 @@ TOO_MANY, LOGIN = "answers 429 Too Many Requests", "asks for a login, which is n
 )
 def test_a_registry_that_refuses_to_answer_is_no_verdict(answer: Answer, found: str, registry: Registry) -> None:
     registry.fixed[f"/v2/mu-grpo-cpu/manifests/{TAG}"] = answer
-    images = f"127.0.0.1:{registry.port}/mu-grpo"
-    told = only(images)
+    image = f"127.0.0.1:{registry.port}/mu-grpo-cpu:{TAG}"
+    told = image_finding(image)
     assert told.state == "not tried"
     assert f"127.0.0.1:{registry.port} {found}" in told.found
     assert len(registry.asked) == 1
-    held = only(images, nodes=[node("n1", f"{images}-cpu:{TAG}")])
-    assert (held.state, held.found.partition(";")[0]) == ("ok", f"{images}-cpu:{TAG}, on 1 of 1 nodes")
+    held = image_finding(image, node("n1", image))
+    assert (held.state, held.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
 
 
 @pytest.mark.parametrize("token", [Answer(500, b"no"), Answer(200, {}), Answer(403, {})])
 def test_a_registry_that_gives_no_token_asks_for_a_login(token: Answer, registry: Registry) -> None:
     registry.login, registry.fixed["/token"] = "bearer", token
-    registry.holding("mu-grpo", TAG)
-    assert LOGIN in only(f"127.0.0.1:{registry.port}/mu-grpo").found
+    assert LOGIN in image_finding(f"{registry.holding('mu-grpo', TAG)}-cpu:{TAG}").found
 
 
 def test_a_registry_out_of_reach_is_no_verdict() -> None:
-    found = only(f"127.0.0.1:{free_port()}/mu-grpo")
+    found = image_finding(f"127.0.0.1:{free_port()}/mu-grpo-cpu:{TAG}")
     assert found.state == "not tried"
     assert "refused" in found.found
 
 
 @pytest.mark.parametrize("registry", ["registry.example.com", "registry.example", "example.com:5000"])
 def test_the_placeholder_registry_fails_without_a_request(registry: str) -> None:
-    found = only(f"{registry}/mu-grpo")
+    found = image_finding(f"{registry}/mu-grpo-cpu:{TAG}")
     assert found.state == "failed"
     assert f"{registry}/mu-grpo-cpu:{TAG} is of the placeholder {registry}" in found.found
     assert "Set images of the deployment to a registry of yours" in found.fix
 
 
 def test_the_tag_latest_is_a_warning(registry: Registry) -> None:
-    found = only(registry.holding("mu-grpo", "latest"), "latest")
+    found = image_finding(f"{registry.holding('mu-grpo', 'latest')}-cpu:latest")
     assert (found.state, found.fix) == ("warning", "Give it a tag of its own: tag")
 
 
-def flyte_findings(url: str | None, project: str = "mu-grpo", domain: str = "development") -> tuple[Finding, Finding]:
-    server, workflow = check_flyte(url, project, domain, WORKFLOW, SECONDS)
-    assert (server.name, workflow.name) == ("Flyte", "workflow")
-    return server, workflow
+def flyte_findings(url: str | None, project: str = "mu-grpo", domain: str = "development") -> list[Finding]:
+    return check_flyte(url, project, domain, WORKFLOW, SECONDS)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/console"])
@@ -242,19 +231,16 @@ def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
     assert {one.method for one in flyte.asked} == {"GET"}
 
 
-@pytest.mark.parametrize("version", ["v1.16.4", "1.17.0-b0", "unknown", ""])
-def test_versions_of_flyte_that_run_map_tasks(version: str, flyte: Flyte) -> None:
-    flyte.version = version
-    server = flyte_findings(flyte.url)[0]
-    assert (server.state, server.found) == ("ok", flyte.url + (f", {version}" if version else ""))
+TOO_OLD = ("warning", ": a shard that is tried often stops its propeller", "Upgrade Flyte to 1.16.4 or newer")
 
 
-@pytest.mark.parametrize("version", ["v1.16.3", "v1.9.12"])
-def test_a_flyte_that_is_too_old_is_a_warning(version: str, flyte: Flyte) -> None:
+@pytest.mark.parametrize("version", ["v1.16.4", "1.17.0-b0", "unknown", "", "v1.16.3", "v1.9.12"])
+def test_a_flyte_before_1_16_4_is_a_warning(version: str, flyte: Flyte) -> None:
     flyte.version = version
     server, workflow = flyte_findings(flyte.url)
-    message = f"{flyte.url}, {version}: a shard that is tried often stops its propeller"
-    assert (server.state, server.found, server.fix) == ("warning", message, "Upgrade Flyte to 1.16.4 or newer")
+    state, message, fix = TOO_OLD if version in ("v1.16.3", "v1.9.12") else ("ok", "", "")
+    found = flyte.url + (f", {version}" if version else "") + message
+    assert (server.state, server.found, server.fix) == (state, found, fix)
     assert workflow.state == "ok"
 
 

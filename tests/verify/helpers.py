@@ -1,15 +1,10 @@
 """Answers, programs, settings and processes of tests."""
 
 import json
-import os
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import psutil
-import pytest
 
 from tasks.settings import CodeSettings, MathVerifySettings, VerifySettings
 
@@ -65,18 +60,3 @@ def eventually(condition, seconds: float = 20.0) -> bool:
             return True
         time.sleep(0.02)
     return False
-
-
-@contextmanager
-def interrupt_after(seconds: float) -> Iterator[None]:
-    """The block must be left by the interrupt that this process gets after some seconds."""
-    # Libraries that other tests use leave handlers of their own behind: flytekit exits, torch's launcher raises.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        timer.join()
-        signal.signal(signal.SIGINT, before)

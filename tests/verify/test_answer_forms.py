@@ -1,6 +1,7 @@
 r"""Verdicts on the forms that answers take, and on pairs of other people's tests.
 
-The table says what happens, not what would be best. Where the two differ, the comment says so.
+The table has the forms that the pairs lack. It says what happens, not what would be best. Where the two differ, the
+comment says so.
 """
 
 import logging
@@ -13,7 +14,7 @@ from tasks.verify.judge import judge
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import boxed, settings
-from tests.verify.pairs import SOURCES, expected, judge_pairs, pairs
+from tests.verify.pairs import expected, judge_pairs, pairs
 
 C, W, N, G = "correct", "wrong", "no_answer", "gold_unparsable"
 
@@ -22,17 +23,9 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("42", {C: ["42", "42.0", "042", "+42", "42."], N: ["", "   ", "?", r"\frac{1}"]}),
     ("42", {W: ["43", "forty-two", "I say 42", r"\text{I say } 42", r"\frac{1}{0}"]}),
     ("-7", {C: ["-7", "\u22127"], W: ["7"]}),  # also a Unicode minus
-    ("120", {C: ["5!"]}),
     # fractions and decimals, of which six decimals are compared
-    ("3/4", {C: [r"\frac{3}{4}"]}),
-    (r"\frac{3}{4}", {C: ["0.75", r"\frac34", r"\dfrac{6}{8}"], W: [r"\frac{4}{3}"]}),
-    ("0.75", {C: ["3/4"]}),
-    ("3.5", {C: [r"3\frac{1}{2}"]}),
     ("1/3", {C: ["0.333333"], W: ["0.33"]}),
-    # thousands
-    ("1{,}000", {C: ["1000"]}),
-    ("1000", {C: ["1{,}000", "1,000", "10^3", "1e3"]}),
-    ("1234567", {C: ["1,234,567"]}),
+    # spaces between thousands
     (r"10\,000", {W: ["0"]}),
     (r"10\;000", {C: ["10000"]}),
     (r"12~345.5", {C: ["12345.5"]}),
@@ -40,6 +33,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("4.5e33", {C: [r"4.5\times10^{33}"]}),
     (r"4.5\times10^{33}", {C: ["4.5E+33"]}),
     ("0.00001", {C: ["1e-05"], W: ["e-5"]}),
+    ("1000", {C: ["1e3"]}),
     ("0.0005", {C: ["5e-4"]}),
     ("2e - 1", {C: ["2e-1"]}),  # both readings count
     (r"1.6\times 10^{-19}", {C: ["1.6 x 10^-19"], W: [r"3.2\times 10^{-19}"]}),
@@ -56,36 +50,18 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("x^2", {C: ["x\u00b2"]}),
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}"]}),
-    # roots, constants, expressions
-    (r"2\sqrt{3}", {C: [r"\sqrt{12}", "3.4641016"], W: ["3.46"]}),
-    (r"\pi", {C: ["3.14159265"]}),
     (r"2\pi", {C: ["2\u03c0"]}),
-    ("x^2+2x+1", {C: ["(x+1)^2"], W: ["(x-1)^2"]}),
-    # sets and lists; a list without brackets is a set
-    (r"\{1,2,3\}", {C: [r"\{3, 2, 1\}", "1,2,3"], W: [r"\{1,2\}"]}),
-    ("1,2", {C: ["2,1"]}),
-    (r"2,-2", {C: [r"\pm 2"]}),
-    ("2", {W: [r"\pm 2"]}),
+    # sets
     (r"\emptyset", {C: [r"\varnothing"]}),
     # intervals and points
-    ("(1,2]", {C: ["(1,2]", r"\left(1, 2\right]"], W: ["[1,2]"]}),
-    (r"[0,\infty)", {C: [r"[0,\infty)", r"[0,+\infty)", r"x \ge 0"], W: [r"(0,\infty)"]}),
-    (r"x \ge 0", {C: [r"[0,\infty)"]}),
     (r"(-2,2)", {W: ["x^2<4"]}),  # not solved
-    (r"(-2,5]", {C: [r"-2 < x \le 5"]}),
     (r"(-\infty,-1)\cup(1,\infty)", {C: [r"x<-1 \text{ or } x>1"]}),
-    (r"(-\infty,2)\cup(3,\infty)", {C: [r"(-\infty, 2) \cup (3, \infty)"]}),
     ("(1,2)", {C: ["(1,2)", r"\{1,2\}"], W: ["(2,1)"]}),  # an open interval or a point, as the other side needs
     # units are taken off and not compared
     (r"5\text{ cm}", {C: [r"5\text{ cm}", "5", r"5\text{ m}"], W: [r"6\text{ cm}"]}),
-    ("5", {C: [r"5\text{ cm}", "5 cm", r"5\,\text{cm}^2", r"\$5"]}),
     ("16", {C: [r"\text{16 apples}"]}),
     ("10", {C: [r"10~\text{cm}"]}),
     ("90", {C: ["90\u00b0"]}),
-    (r"90^\circ", {C: ["90"]}),
-    # per cent: the plain number and the hundredth both pass
-    (r"12\%", {C: [r"12\%", "0.12", "12"], W: [r"13\%"]}),
-    ("12", {C: [r"12\%"]}),
     # equations, of which the last side counts; a false one is wrong, a rounded one is not false
     ("x=3", {C: ["x=3", "3"], W: ["y=3"]}),
     ("3", {C: ["x=3", "x = 1+2 = 3"]}),
@@ -94,11 +70,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\pi", {W: [r"x = \pi = 3.14"]}),
     ("3.14", {C: [r"x = \pi = 3.14"]}),
     # letters and words, and products of variables
-    (r"\text{(A)}", {C: ["A"], W: [r"\text{(B)}"]}),
-    ("A", {C: [r"\text{(A)}"]}),
-    (r"\textbf{(C)}", {C: ["(C)"]}),
     (r"\text{east}", {C: ["East"]}),
-    (r"\text{Monday}", {W: [r"\text{Tuesday}"]}),
     ("Paris", {W: ["rapis"]}),
     ("left", {W: ["felt"]}),
     ("ten", {W: ["net"]}),
@@ -106,9 +78,6 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("abc", {C: ["cba"]}),
     ("red, blue", {C: [r"\text{blue and red}"]}),
     (r"\text{no solution}", {C: ["No solution."]}),
-    ("12:00", {W: ["12:05"]}),
-    # matrices
-    (r"\begin{pmatrix}1\\2\end{pmatrix}", {W: [r"\begin{pmatrix}2\\1\end{pmatrix}"]}),
     # dollars and boxes around an answer
     ("$16$", {C: ["16"]}),
     (r"\boxed{16}", {C: ["16"]}),
@@ -118,7 +87,6 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("", {G: ["42"]}),
     (r"\frac{1}{0}", {G: ["42", "?"]}),
 ]
-PAIRS = pairs()
 WHOLE = st.integers(-(10**18) + 1, 10**18 - 1) | st.integers(-20, 20)
 
 
@@ -143,11 +111,6 @@ def test_answers_in_many_notations():
 
 def test_pairs_of_other_projects():
     # One that is missed is as much a part of what the documentation says as one that is met.
-    missed = [pair for pair, found in zip(PAIRS, judge_pairs(PAIRS), strict=True) if found != expected(pair)]
-    assert missed == [pair for pair in PAIRS if "missed" in pair]
-
-
-def test_every_pair_has_a_source_and_what_is_changed_a_reason():
-    assert len({(pair["gold"], pair["answer"]) for pair in PAIRS}) == len(PAIRS) >= 400
-    assert {pair["source"].partition("/")[0] for pair in PAIRS} == set(SOURCES)
-    assert all(("person" in pair) == ("why" in pair) and expected(pair) in ("correct", "wrong") for pair in PAIRS)
+    several = pairs()
+    missed = [pair for pair, found in zip(several, judge_pairs(several), strict=True) if found != expected(pair)]
+    assert missed == [pair for pair in several if "missed" in pair]

@@ -53,7 +53,7 @@ def test_after_a_hostile_answer_the_next_is_judged_right(verifier, gold, answer)
     ],
     ids=["braces", "digits"],
 )
-def test_answers_of_megabytes_in_the_worker(limits, answer, outcome):
+def test_an_answer_of_megabytes_ends_its_judge_and_the_next_is_judged_right(limits, answer, outcome):
     with Verifier(settings(workers=1, max_answer_characters=1 << 30, **limits)) as verifier:
         outcomes = [verdict.outcome for verdict in verifier.verify([("42", boxed(answer)), ("42", boxed("42"))])]
     assert outcomes == [outcome, Outcome.CORRECT]
@@ -75,7 +75,7 @@ def test_only_the_hanging_answers_are_lost():
         assert verdict.outcome == expected, i
 
 
-def test_a_worker_near_its_memory_limit_is_replaced_and_its_no_is_not_believed():
+def test_a_worker_near_its_memory_limit_is_replaced_and_its_verdict_wrong_does_not_count():
     # What a worker needs for itself is more than half of this, so that every answer seems to come near the limit.
     with Verifier(settings(workers=1, memory_mib=100)) as verifier:
         outcomes, judges = [], set()

@@ -28,17 +28,15 @@ PRINT = {
     "a limit other than that of CPU time": f"import resource\nresource.setrlimit({STACK})\nprint(5)",
     "pickled": "import pickle\nclass Point: x = 5\nprint(pickle.loads(pickle.dumps(Point())).x)",
 }
-CALLS = {
+RESULTS = {
     "a dataclass with annotations as texts": (
         calls("f", ([2], 2)),
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n x: int\n"
         "def f(n): return P(n).x",
     ),
-    "a large number": (
-        f'{{"fn_name": "f", "inputs": [[5000]], "outputs": [{LARGE}]}}',
-        "def f(n): return 10 ** (n - 1)",
-    ),
+    "a large number": (f'{{"fn_name": "f", "inputs": [[4999]], "outputs": [{LARGE}]}}', "def f(n): return 10**n"),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
+    "a number of LiveCodeBench's length, read and written": (texts((LARGE, LARGE)), "print(int(input()))"),
 }
 
 
@@ -61,10 +59,6 @@ def test_the_output_of_python_is_compared(verifier, program):
     assert outcome(verifier, texts(("", "6\n")), program) is Outcome.WRONG
 
 
-@pytest.mark.parametrize(("gold", "program"), CALLS.values(), ids=CALLS.keys())
-def test_functions_give_what_they_give_in_python(verifier, gold, program):
+@pytest.mark.parametrize(("gold", "program"), RESULTS.values(), ids=RESULTS.keys())
+def test_what_gives_the_right_result_in_python_is_correct(verifier, gold, program):
     assert outcome(verifier, gold, program) is Outcome.CORRECT
-
-
-def test_numbers_of_livecodebenchs_length_are_read_and_written(verifier):
-    assert outcome(verifier, texts((LARGE, LARGE)), "print(int(input()))") is Outcome.CORRECT

@@ -127,7 +127,7 @@ def test_the_same_draws_and_orders_every_time(sandbox):
         assert other.run(program, "run", b"") == first == sandbox.run(program, "run", b"")
 
 
-def test_without_landlock_files_are_opened_to_be_read_alone(monkeypatch):
+def test_without_landlock_a_program_may_open_files_only_to_read_them(monkeypatch):
     monkeypatch.setattr(confine, "landlock_version", lambda: 0)
     confinement = confine.Confinement(CodeSettings().model_dump())
     reading, writing = os.pipe()

@@ -68,7 +68,7 @@ def test_verdicts_of_generated_programs_are_the_known_ones(store):
     assert facts["working"] == 1.0
 
 
-def test_timeouts_crashes_and_missing_programs(store):
+def test_a_response_without_a_program_and_an_unreadable_gold_answer_have_their_outcomes(store):
     right, gold = "print(5)", texts(("", "5"))
     rows = [
         ("no block", 0, gold, right, 1, "stop"),

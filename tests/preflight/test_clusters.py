@@ -1,11 +1,14 @@
-"""A preflight names every fault with its object and its fix, and does not try checks that depend on it."""
+"""A preflight names every fault of a cluster with its object and its fix, and finds none where there is none."""
 
 import copy
 
 import pytest
+import yaml
 
 from tests.preflight.api_server import SECRET, ApiServer
+from tests.preflight.clusters import right
 from tests.preflight.conftest import Ask
+from tests.preflight.services import ALTERNATING, Flyte
 from tests.preflight.spoiled import (
     ACCELERATOR,
     GPU,
@@ -20,6 +23,47 @@ from tests.preflight.spoiled import (
     rows_not_ok,
     tainted,
 )
+from tools import ROOT
+
+
+def test_the_development_cluster_passes(ask: Ask) -> None:
+    """It has one node without GPUs. The store of the run is a folder."""
+    with right("development") as server:
+        found = ask(server, "development")
+    assert {name: one.state for name, one in found.items() if one.state in ("warning", "failed")} == {"store": "failed"}
+    assert found["secrets"].found == "none is required"
+    assert not [one for one in server.asked if "secrets" in one.path and one.method == "GET"]
+    assert "on 1 of 1 nodes" in found["image mu-grpo-cpu"].found
+
+
+def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer, ask: Ask) -> None:
+    found = ask(gpu_pool, changes={"train_nodes": 2})
+    assert found["PyTorchJob"].state == "failed"
+    assert "kubeflow.org/v1 has no pytorchjobs here, and train_nodes is 2" in found["PyTorchJob"].found
+    assert "training operator v1" in found["PyTorchJob"].fix
+    gpu_pool.apis["kubeflow.org/v1"] = ["pytorchjobs", "pytorchjobs/status"]
+    found = ask(gpu_pool, changes={"train_nodes": 2})
+    assert found["PyTorchJob"].state == "ok"
+    assert found["nodes for train"].state == "ok"
+    too_many = ask(gpu_pool, changes={"train_nodes": 3})["nodes for train"]
+    assert too_many.state == "failed"
+    assert too_many.found == "fits 1 of 5 nodes, which hold 2 of the 3 that must run at once"
+
+
+def test_a_run_that_takes_turns_needs_no_pool_for_generation(gpu_pool: ApiServer, ask: Ask, flyte: Flyte) -> None:
+    pods = yaml.safe_load((ROOT / "configs/deployments/gpu-4.yaml").read_text())["pods"]
+    changes: dict[str, object] = {"pods": {**pods, "rollout": pods["rollout"] | {"template": "mu-grpo-elsewhere"}}}
+    gpu_pool.objects.remove(gpu_pool.find("PodTemplate", "mu-grpo-verify"))
+    staged = ask(gpu_pool, flyte=flyte.url, changes=changes)
+    assert "the pod template mu-grpo-elsewhere does not exist" in staged["pod of rollout"].found
+    assert "the pod template mu-grpo-verify does not exist" in staged["pod of verify"].found
+    flyte.workflows = {ALTERNATING}
+    found = ask(gpu_pool, overrides="updates_per_rollout=4", flyte=flyte.url, changes=changes)
+    assert not {"pod of rollout", "nodes for rollout", "pod of verify"} & found.keys()
+    unregistered = [name for name in found if name.startswith("image ")]
+    assert unregistered == ["image mu-grpo-cpu", "image mu-grpo-rollout", "image mu-grpo-alternate"]
+    assert [name for name, one in found.items() if one.state == "failed"] == ["store", *unregistered]
+    assert found["workflow"].found == "workflows.grpo.grpo, latest version v2"
 
 
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
@@ -51,20 +95,17 @@ def test_what_the_api_server_refuses_is_told_in_its_own_words(gpu_pool: ApiServe
         assert case.fix in found[row].fix
 
 
-def test_refusals_of_other_kinds(gpu_pool: ApiServer, ask: Ask) -> None:
-    """An unknown refusal is shown as it is, and an exhausted quota is a warning."""
-    message = 'admission webhook "policies.example.org" denied the request: images must be signed'
-    gpu_pool.refused["verify"] = message
+def test_a_quota_that_is_used_up_is_a_warning_and_does_not_hide_what_is_wrong_with_nodes(
+    gpu_pool: ApiServer, ask: Ask
+) -> None:
     used_up = "exceeded quota: mu-grpo, requested: cpu=8,requests.memory=960Gi, used: cpu=8,requests.memory=5400Gi, "
     gpu_pool.refused["train"] = f"{used_up}limited: cpu=512,requests.memory=6Ti"
     tainted(gpu_pool)
     found = ask(gpu_pool)
-    told = found["pod of verify"]
-    assert (told.state, told.found) == ("failed", f"the API server refuses it: {message}")
     assert found["pod of train"].state == "warning"
     assert found["pod of train"].found.startswith("it waits: exceeded quota: mu-grpo, ")
     assert found["pod of train"].fix == "Wait until pods of the namespace end, or raise the quota"
-    assert found["nodes for train"].state == "failed"  # One finding does not hide the other.
+    assert found["nodes for train"].state == "failed"
 
 
 def test_a_wrong_project_or_domain_names_those_that_are_there(gpu_pool: ApiServer, ask: Ask) -> None:
@@ -90,11 +131,8 @@ def test_affinities_and_tolerated_taints_stop_nothing(gpu_pool: ApiServer, ask: 
     """The taints are tolerated or only preferred; the affinity of the template is an alternative to Flyte's."""
     an_affinity(gpu_pool, "mu-grpo-verify")
     for node in nodes(gpu_pool, *GPU_NODES):
-        device = {
-            "key": ACCELERATOR,
-            "value": "nvidia-h200",
-            "effect": "NoSchedule",
-        }  # Flyte tolerates the accelerator's label.
+        # Flyte tolerates the accelerator's label.
+        device = {"key": ACCELERATOR, "value": "nvidia-h200", "effect": "NoSchedule"}
         node["spec"]["taints"] += [device, {"key": "spot", "effect": "PreferNoSchedule"}]
     assert not rows_not_ok(ask(gpu_pool))
 
