@@ -11,7 +11,7 @@ from tools import ROOT
 CONFIG = ROOT / "tools/small.yaml"
 FILES = {"mu": "mu_grpo", "arm": "laboratory"}
 """Names of files, by the first word of workflows whose names do not begin with the name of the file."""
-PYFLYTE = Path(sys.executable).parent / "pyflyte"
+PYFLYTE, MU_GRPO = (str(Path(sys.executable).parent / name) for name in ("pyflyte", "mu-grpo"))
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Runner:
         flags = [option for option in options if option == "--overwrite-cache"]  # An option of ``pyflyte run``.
         options = tuple(option for option in options if option not in flags)
         inputs = [] if workflow.startswith(("rescore", "evaluation")) else ["--inputs-file", str(self.config)]
-        return [str(PYFLYTE), "run", *flags, str(file), workflow, *inputs, *store, *options]
+        return [PYFLYTE, "run", *flags, str(file), workflow, *inputs, *store, *options]
 
     @property
     def environment(self) -> dict[str, str]:

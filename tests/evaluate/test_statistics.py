@@ -86,12 +86,12 @@ def test_intervals_of_shares_cover_the_truth_at_every_accuracy(problems: int) ->
 @pytest.mark.parametrize(
     "cell",
     [
-        coverage.one_policy("all alike", 0.1, 1, 8),
-        coverage.one_policy("all alike", 0.5, 30, 4),
+        coverage.one_policy("equal", 0.1, 1, 8),
+        coverage.one_policy("equal", 0.5, 30, 4),
         coverage.one_policy("Beta", 0.03, 10, 4),
-        coverage.one_policy("few at a half", 0.03, 30, 4),
-        coverage.one_policy("few at a half", 0.99, 100, 4),
-        coverage.two_benchmarks("few at a half", 0.03, 10, 4),
+        coverage.one_policy("few at 1/2", 0.03, 30, 4),
+        coverage.one_policy("few at 1/2", 0.99, 100, 4),
+        coverage.two_benchmarks("few at 1/2", 0.03, 10, 4),
         coverage.of_seeds(2, 0.5, 30, 0.05, False),
         coverage.of_seeds(3, 0.5, 30, 0.05, False),
         coverage.of_seeds(3, 0.5, 30, 0.05, True),

@@ -6,16 +6,16 @@ import pytest
 
 from tasks.errors import DataError
 from tools.benchmarks.document import FIGURE, write_page
-from tools.benchmarks.measured import Measured, Ratio
+from tools.benchmarks.measurement import Measurement, Ratio
 
 MACHINE = {"cores": 2, "torch": "2.13", "when": "2026-01-02"}
 GPU = "<!-- gpu -->\nfrom a GPU\n<!-- end of gpu -->\n"
 
 
-def measured(name: str = "one", machine: dict[str, object] = MACHINE) -> Measured:
+def measured(name: str = "one", machine: dict[str, object] = MACHINE) -> Measurement:
     ways = {"ours": [3000.0, 4000.0, 5000.0], "theirs": [2.0, 2.0, 2.5]}
     bars = [Ratio("ours", "theirs", [1.4, 1.5, 1.7], 1.6), Ratio("ours", "1 s", [0.5, 0.5, 0.6], 1.0, at_most=True)]
-    return Measured(name, "Some work.", "x/s", ways, bars, facts={"rows": 12345}, machine=machine)
+    return Measurement(name, "Some work.", "x/s", ways, bars, facts={"rows": 12345}, machine=machine)
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_a_page_without_marks_is_left_alone(page: Path, tmp_path: Path) -> None:
 def test_a_regression_is_one_of_a_ratio_in_its_direction_or_of_a_bar_on_a_unit() -> None:
     kept, worse, slower = measured(), measured(), measured()
     worse.ratios[:] = [Ratio("ours", "theirs", [1.4], 1.6), Ratio("ours", "1 s", [0.9], 1.0, at_most=True)]
-    assert worse.regressions(kept) == ["one: ours beside theirs is 1.4, and was 1.5; 5% worse is allowed"]
+    assert worse.regressions(kept) == ["one: ours / theirs is 1.4, the baseline is 1.5; allowed: 5 % worse"]
     assert worse.regressions(None) == []
     slower.ratios[:] = [Ratio("ours", "theirs", [1.43], 1.6), Ratio("ours", "1 s", [1.2], 1.0, at_most=True)]
-    assert slower.regressions(kept) == ["one: ours beside 1 s is 1.2, and was 0.5; at most 1 is asked for"]
+    assert slower.regressions(kept) == ["one: ours / 1 s is 1.2, the baseline is 0.5; required: at most 1"]
     assert slower.regressions(slower) == []

@@ -13,7 +13,7 @@ from tasks.store.tables import ROLLOUTS, VERDICTS, stream_table, table_writer
 from tasks.train.advantages import select
 from tasks.train.batches import Responses, collect, plan_batches
 from tasks.train.scoring import finite_responses
-from tools.benchmarks.rows import GROUP_SIZE, judged, responses
+from tools.benchmarks.rows import GROUP_SIZE, rollout_tables, verdict_table
 
 MIB = 2**20
 
@@ -31,9 +31,9 @@ def pool() -> Iterator[pa.MemoryPool]:
 def stored(folder: Path, rows: int) -> tuple[Path, Path]:
     paths = folder / f"{rows}.rollouts", folder / f"{rows}.verdicts"
     with table_writer(paths[0], ROLLOUTS) as add, table_writer(paths[1], VERDICTS) as add_verdicts:
-        for table in responses(0, rows, "policy"):
+        for table in rollout_tables(0, rows, "policy"):
             add(table)
-            add_verdicts(judged(table))
+            add_verdicts(verdict_table(table))
     return paths
 
 

@@ -1,10 +1,12 @@
-"""How often the 95 % intervals of tasks/evaluate/statistics.py hold the truth, by simulation.
+"""Coverage of the 95 % intervals of tasks/evaluate/statistics.py: the share that contains the true value.
 
     python -m tools.benchmarks.coverage
 
-Coverage of values 0 and 1 is computed without chance, at a thousand accuracies, from the interval of every count. The
-rest is simulated; the worst cells are simulated again with more trials, since the least of many cells is too low by
-chance. Takes about half an hour on one core; ``--trials`` makes it shorter.
+The coverage for values 0 and 1 is computed exactly, at a thousand accuracies. Other values are simulated. The cells
+with the smallest coverage are simulated again with more trials, because the smallest of many estimates is too small by
+chance. The command takes about half an hour on one core; fewer ``--trials`` take less.
+
+Legend of shapes: P problems, S seeds, C counts of correct problems, T true accuracies.
 """
 
 import argparse
@@ -29,38 +31,38 @@ SIMULATED = (1, 3, 10, 30, 100, 500)
 ACCURACIES = (0.003, 0.03, 0.1, 0.5, 0.9, 0.99)
 SAMPLES = (4, 16)
 SEEDS = (2, 3, 5)
-WORST, AGAIN = 5, 10
-"""The number of worst cells that are simulated again, and the factor of their trials."""
+WORST, MORE_TRIALS = 5, 10
+"""The number of cells that are simulated again, and the factor of their trials."""
 SEED_SPREAD = 0.02
 
 
-def alike(accuracy: float, many: int, random: Random) -> Values:
-    """[P], problems that are all as hard."""
-    return np.full(many, accuracy)
+def equal_problems(accuracy: float, problems: int, random: Random) -> Values:
+    """Return the same chance of a correct sample for all problems, [P]."""
+    return np.full(problems, accuracy)
 
 
-def spread(accuracy: float, many: int, random: Random) -> Values:
-    """[P], from a Beta distribution as wide as can be with one top or none."""
-    return random.beta(2 * accuracy, 2 * (1 - accuracy), many)
+def beta_problems(accuracy: float, problems: int, random: Random) -> Values:
+    """Return chances of a correct sample, [P], from a wide Beta distribution whose parameters have the sum 2."""
+    return random.beta(2 * accuracy, 2 * (1 - accuracy), problems)
 
 
-def few(accuracy: float, many: int, random: Random) -> Values:
-    """[P], most problems are all as good as certain; few are solved every second time."""
+def few_halves(accuracy: float, problems: int, random: Random) -> Values:
+    """Return chances of a correct sample, [P]: a few are 1/2, and the others are all 0 or all 1."""
     rare = min(accuracy, 1 - accuracy)
-    half = np.where(random.random(many) < 2 * rare, 0.5, 0.0)
-    return half if accuracy <= 0.5 else 1 - half
+    chance_P = np.where(random.random(problems) < 2 * rare, 0.5, 0.0)
+    return chance_P if accuracy <= 0.5 else 1 - chance_P
 
 
 DIFFICULTIES: dict[str, Callable[[float, int, Random], Values]] = {
-    "all alike": alike,
-    "Beta": spread,
-    "few at a half": few,
+    "equal": equal_problems,
+    "Beta": beta_problems,
+    "few at 1/2": few_halves,
 }
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A case, its rows and columns in the table, and one trial of it."""
+    """A simulated case: its row and column in the table, its description, and one trial."""
 
     kind: str
     problems: int
@@ -68,36 +70,35 @@ class Cell:
     trial: Callable[[Random], bool]
 
     def coverage(self, trials: int) -> float:
-        """The share of trials whose interval holds the truth."""
+        """Return the share of trials whose interval contains the true value."""
         random = np.random.default_rng(self.problems)
         return sum(self.trial(random) for _ in range(trials)) / trials
 
 
 def exact(problems: int) -> tuple[float, float]:
-    """The least coverage of values 0 and 1 (k = 1, or problems that are solved always or never), and where it is."""
+    """Return the smallest coverage for values 0 and 1, which are those of one sample, and the accuracy where it is."""
     rows = [np.array([[1.0] * correct + [0.0] * (problems - correct)]) for correct in range(problems + 1)]
-    found = [_bounds(row.tobytes(), problems) for row in rows]
-    low_C, high_C = np.array(found).T
+    low_C, high_C = np.array([_bounds(row.tobytes(), problems) for row in rows]).T
     truth_T = np.concatenate([np.linspace(0, 1, 1001), np.geomspace(1e-5, 0.1, 200), 1 - np.geomspace(1e-5, 0.1, 200)])
     chance_CT = stats.binom.pmf(np.arange(problems + 1)[:, None], problems, truth_T)
-    holds_CT = (low_C[:, None] <= truth_T) & (truth_T <= high_C[:, None])
-    coverage_T = (chance_CT * holds_CT).sum(axis=0)
+    covered_CT = (low_C[:, None] <= truth_T) & (truth_T <= high_C[:, None])
+    coverage_T = (chance_CT * covered_CT).sum(axis=0)
     return float(coverage_T.min()), float(truth_T[coverage_T.argmin()])
 
 
 @lru_cache(maxsize=100_000)
 def _bounds(values: bytes, problems: int) -> tuple[float, float]:
-    got = interval(np.frombuffer(values).reshape(1, problems))
-    return got.low, got.high
+    result = interval(np.frombuffer(values).reshape(1, problems))
+    return result.low, result.high
 
 
 def _solved(difficulty: str, accuracy: float, problems: int, k: int, random: Random) -> Values:
-    """[P], the sorted shares of k samples that are correct."""
+    """Return the sorted shares of correct samples, [P], of k samples each."""
     return np.sort(random.binomial(k, DIFFICULTIES[difficulty](accuracy, problems, random)) / k)
 
 
 def one_policy(difficulty: str, accuracy: float, problems: int, k: int) -> Cell:
-    """avg@k of a policy on one benchmark."""
+    """Return the case of avg@k of a policy on one benchmark."""
 
     def trial(random: Random) -> bool:
         low, high = _bounds(_solved(difficulty, accuracy, problems, k, random).tobytes(), problems)
@@ -107,112 +108,110 @@ def one_policy(difficulty: str, accuracy: float, problems: int, k: int) -> Cell:
 
 
 def two_benchmarks(difficulty: str, accuracy: float, problems: int, k: int) -> Cell:
-    """The mean over two benchmarks, one of 30 problems that are solved half of the time."""
+    """Return the case of a mean over two benchmarks; the other one has 30 problems with accuracy 0.5."""
 
     def trial(random: Random) -> bool:
         values = {
             "one": _solved(difficulty, accuracy, problems, k, random)[None],
             "other": _solved("Beta", 0.5, 30, k, random)[None],
         }
-        got = interval_of([values])
-        return got.low <= (accuracy + 0.5) / 2 <= got.high
+        result = interval_of([values])
+        return result.low <= (accuracy + 0.5) / 2 <= result.high
 
     return Cell("mean of two benchmarks", problems, f"{difficulty}, accuracy {accuracy:g}, k = {k}", trial)
 
 
-def of_seeds(seeds: int, accuracy: float, problems: int, spread_of_seeds: float, paired: bool) -> Cell:
-    """The mean over seeds whose accuracies differ, or of the paired difference of two arms that are alike."""
+def of_seeds(seeds: int, accuracy: float, problems: int, seed_spread: float, paired: bool) -> Cell:
+    """Return the case of a mean over seeds whose accuracies differ, or of a paired difference of two equal arms."""
     truth = 0.1 + 0.8 * accuracy
 
     def arm(level_P: Values, random: Random) -> Values:
-        level_SP = level_P + random.normal(0, spread_of_seeds, (seeds, 1))
+        level_SP = level_P + random.normal(0, seed_spread, (seeds, 1))
         return random.binomial(4, np.clip(level_SP, 0, 1)) / 4
 
     def trial(random: Random) -> bool:
-        level_P = 0.1 + 0.8 * spread(accuracy, problems, random)
+        level_P = 0.1 + 0.8 * beta_problems(accuracy, problems, random)
         if paired:
-            got = interval(arm(level_P, random) - arm(level_P, random), DIFFERENCES)
-            return got.low <= 0 <= got.high
-        got = interval(arm(level_P, random))
-        return got.low <= truth <= got.high
+            result = interval(arm(level_P, random) - arm(level_P, random), DIFFERENCES)
+            return result.low <= 0 <= result.high
+        result = interval(arm(level_P, random))
+        return result.low <= truth <= result.high
 
-    case = f"{seeds} seeds that differ by {spread_of_seeds:g}, accuracy {truth:g}"
+    case = f"{seeds} seeds that differ by {seed_spread:g}, accuracy {truth:g}"
     return Cell(f"{'difference' if paired else 'mean'} of {seeds} seeds", problems, case, trial)
 
 
 def cells() -> list[Cell]:
-    """All that are simulated."""
-    found = [
+    """Return all cases that are simulated."""
+    chosen = [
         one_policy(difficulty, accuracy, problems, k)
         for difficulty in DIFFICULTIES
         for problems in SIMULATED
         for accuracy in ACCURACIES
         for k in SAMPLES
     ]
-    found += [two_benchmarks("few at a half", 0.03, problems, 4) for problems in SIMULATED]
-    found += [two_benchmarks("Beta", 0.5, problems, 4) for problems in SIMULATED]
-    return found + [
-        of_seeds(seeds, accuracy, problems, differ, paired)
+    chosen += [two_benchmarks("few at 1/2", 0.03, problems, 4) for problems in SIMULATED]
+    chosen += [two_benchmarks("Beta", 0.5, problems, 4) for problems in SIMULATED]
+    return chosen + [
+        of_seeds(seeds, accuracy, problems, seed_spread, paired)
         for paired in (False, True)
         for seeds in SEEDS
         for problems in (3, 30, 100)
-        for accuracy, differ in ((0.5, 0.0), (0.5, SEED_SPREAD), (0.1, SEED_SPREAD))
+        for accuracy, seed_spread in ((0.5, 0.0), (0.5, SEED_SPREAD), (0.1, SEED_SPREAD))
     ]
 
 
-def measured(chosen: Iterable[Cell], trials: int) -> dict[Cell, float]:
-    """The coverage of cells, the worst of them with more trials."""
-    # Means and differences of seeds take long: each interval draws a weight for every problem.
-    many = {cell: max(1, trials // 4) if "seeds" in cell.kind else trials for cell in chosen}
-    with bar("coverage", len(many) + WORST) as progress:
-        found: dict[Cell, float] = {}
-        for cell, count in many.items():
-            found[cell] = cell.coverage(count)
+def simulate(chosen: Iterable[Cell], trials: int) -> dict[Cell, float]:
+    """Return the coverage of cells, with more trials of the cells where it is smallest."""
+    # Each interval of a mean or a difference over seeds draws a weight for every problem, which takes long.
+    counts = {cell: max(1, trials // 4) if "seeds" in cell.kind else trials for cell in chosen}
+    with bar("coverage", len(counts) + WORST) as progress:
+        coverages: dict[Cell, float] = {}
+        for cell, count in counts.items():
+            coverages[cell] = cell.coverage(count)
             progress.advance()
-        for cell in sorted(found, key=found.__getitem__)[:WORST]:
-            found[cell] = cell.coverage(AGAIN * many[cell])
+        for cell in sorted(coverages, key=coverages.__getitem__)[:WORST]:
+            coverages[cell] = cell.coverage(MORE_TRIALS * counts[cell])
             progress.advance()
-    return found
+    return coverages
 
 
-def table(found: dict[Cell, float], exactly: dict[int, tuple[float, float]]) -> Table:
-    """The least coverage of every kind and number of problems, in percent."""
-    made = Table(box=box.SIMPLE_HEAD)
-    made.add_column("values")
-    for problems in PROBLEMS:
-        made.add_column(str(problems), justify="right")
-    made.add_row("0 or 1", *(f"{100 * exactly[problems][0]:.1f}" for problems in PROBLEMS))
-    for kind in dict.fromkeys(cell.kind for cell in found):
-        least = {
-            problems: min(
-                (found[cell] for cell in found if (cell.kind, cell.problems) == (kind, problems)), default=None
-            )
+def smallest_table(coverages: dict[Cell, float], exact_coverages: dict[int, tuple[float, float]]) -> Table:
+    """Return a table of the smallest coverages in percent, by kind and number of problems."""
+    table = Table("values", *map(str, PROBLEMS), box=box.SIMPLE_HEAD)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.add_row("0 or 1", *(f"{100 * exact_coverages[problems][0]:.1f}" for problems in PROBLEMS))
+    for kind in dict.fromkeys(cell.kind for cell in coverages):
+        own = {
+            problems: [
+                coverage for cell, coverage in coverages.items() if (cell.kind, cell.problems) == (kind, problems)
+            ]
             for problems in PROBLEMS
         }
-        made.add_row(kind, *("" if one is None else f"{100 * one:.1f}" for one in least.values()))
-    return made
+        table.add_row(kind, *(f"{100 * min(some):.1f}" if some else "" for some in own.values()))
+    return table
 
 
 def main() -> None:
-    """Prints the table and the worst cell."""
-    parser = argparse.ArgumentParser(description="Coverage of the 95 % intervals, by simulation.")
+    parser = argparse.ArgumentParser(description="Coverage of the 95 % intervals of accuracies.")
     parser.add_argument(
         "--trials",
         type=int,
         default=400,
-        help="of a cell, ten times as many of the worst ones; with 0 nothing is simulated",
+        help="trials of a cell; the cells with the smallest coverage get ten times as many; 0 simulates nothing",
     )
     options = parser.parse_args()
-    exactly = {problems: exact(problems) for problems in PROBLEMS}
-    found = measured(cells(), options.trials) if options.trials else {}
-    print(render_markdown(table(found, exactly)))
-    problems = min(exactly, key=lambda one: exactly[one][0])
-    print(
-        f"\nworst of 0 or 1: {100 * exactly[problems][0]:.2f} % with {problems} problems at {exactly[problems][1]:.5g}"
-    )
-    if found:
-        worst = min(found, key=found.__getitem__)
-        print(f"worst simulated: {100 * found[worst]:.2f} % of {worst.kind}, {worst.problems} problems, {worst.case}")
+    exact_coverages = {problems: exact(problems) for problems in PROBLEMS}
+    coverages = simulate(cells(), options.trials) if options.trials else {}
+    print(render_markdown(smallest_table(coverages, exact_coverages)))
+    problems = min(exact_coverages, key=lambda one: exact_coverages[one][0])
+    coverage, accuracy = exact_coverages[problems]
+    print(f"\nsmallest, values 0 or 1: {100 * coverage:.2f} % for {problems} problems with accuracy {accuracy:.5g}")
+    if coverages:
+        cell = min(coverages, key=coverages.__getitem__)
+        smallest = 100 * coverages[cell]
+        print(f"smallest, simulated: {smallest:.2f} % for {cell.kind}, {cell.problems} problems, {cell.case}")
 
 
 if __name__ == "__main__":

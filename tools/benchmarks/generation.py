@@ -1,38 +1,38 @@
-"""Generation by the engine beside model.generate, by batch size.
+"""Generated tokens per second of the engine and of model.generate, by batch size.
 
     python -m tools.benchmarks generation
 
-Both have the same policy and prompts and stop at its stop token, so that both decode comparable responses; their own
-seeds make other tokens. Only tokens up to the stop token count.
+Both sample from the same policy and prompts, and stop at the stop token. Their seeds differ, so their tokens differ
+too. Only the tokens up to the stop token count.
 """
 
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from tasks.data.arithmetic import split
 from tasks.models.loading import load_model, load_tokenizer
-from tasks.rollout.engine import Request, Sampling, sampling_seed
+from tasks.rollout.engine import Request, Sampling, ignore_progress, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings
-from tools.benchmarks.measured import Measured, in_turn, ratio
-from tools.benchmarks.rollouts import PROMPT_COUNT, base_policy
+from tools.benchmarks.measurement import Measurement, measure_interleaved, ratio
+from tools.benchmarks.rollouts import PROBLEMS, base_policy
 
 RESPONSES_PER_PROMPT, MAX_NEW_TOKENS = 8, 32
 BATCHES = (64, 256, 512)
 
 
-def measure(repeats: int) -> Measured:
-    """Both with every batch size, in turn."""
+def measure(repeats: int) -> Measurement:
+    """Measure both with every batch size."""
     with tempfile.TemporaryDirectory() as folder:
         policy = base_policy(Path(folder), ArithmeticSettings())
         tokenizer, model = load_tokenizer(policy), load_model(policy)
     requests = [
         Request(one.prompt_id, i, tokenizer(one.prompt)["input_ids"], sampling_seed(0, "benchmark", one.prompt_id, i))
-        for one in split([2], 0.1)[0][:PROMPT_COUNT]
+        for one in PROBLEMS
         for i in range(RESPONSES_PER_PROMPT)
     ]
     prompts = torch.tensor([request.prompt_token_ids for request in requests])
@@ -40,36 +40,34 @@ def measure(repeats: int) -> Measured:
 
     def ours(batch: int) -> int:
         engine = TransformersEngine(model, [end], batch)
-        responses = engine.generate(requests, Sampling(MAX_NEW_TOKENS), lambda *_: None)
+        responses = engine.generate(requests, Sampling(MAX_NEW_TOKENS), ignore_progress)
         return sum(len(response.token_ids) for response in responses)
 
     def theirs(batch: int) -> int:
         tokens = 0
         for start in range(0, len(prompts), batch):
             part = prompts[start : start + batch]
-            made = model.generate(
+            sampled_BT = model.generate(
                 part, attention_mask=torch.ones_like(part), do_sample=True, top_k=0, max_new_tokens=MAX_NEW_TOKENS
             )[:, part.shape[1] :]
-            tokens += int(((made == end).cumsum(1) - (made == end).long() == 0).sum())
+            end_BT = sampled_BT == end
+            tokens += int((end_BT.cumsum(1) - end_BT.long() == 0).sum())
         return tokens
 
-    def rate(work: Callable[[int], int], batch: int) -> Callable[[], float]:
-        def timed() -> float:
-            start = time.perf_counter()
-            return work(batch) / (time.perf_counter() - start)
-
-        return timed
+    def tokens_per_second(generate: Callable[[int], int], batch: int) -> float:
+        start = time.perf_counter()
+        return generate(batch) / (time.perf_counter() - start)
 
     pairs = {batch: (f"the engine, batch {batch}", f"model.generate, batch {batch}") for batch in BATCHES}
     ways = {
-        way: rate(work, batch)
+        name: partial(tokens_per_second, generate, batch)
         for batch, names in pairs.items()
-        for way, work in zip(names, (ours, theirs), strict=True)
+        for name, generate in zip(names, (ours, theirs), strict=True)
     }
-    for warm in ways.values():
-        warm()
-    values = in_turn(ways, repeats, "generation")
-    return Measured(
+    for warm_up in ways.values():
+        warm_up()
+    values = measure_interleaved(ways, repeats, "generation")
+    return Measurement(
         name="generation",
         what=f"Generation of {len(requests):,} responses by a tiny policy.",
         unit="tokens/s",

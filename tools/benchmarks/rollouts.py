@@ -1,10 +1,10 @@
-"""Rollout tokens per second through the step that generates a shard, beside the engine alone.
+"""Generated tokens per second of the step that generates a shard, and of its engine alone.
 
     python -m tools.benchmarks rollouts
 
-The step reads prompts and policy from a store, tokenises, samples in parts, decodes texts, writes Parquet with digests
-and keeps parts for a restart. The engine gets the same requests in the same parts, made before, with the step's own
-seeds, so that both make the same tokens. Both find the policy loaded.
+The step reads prompts and policy from a store, tokenises prompts, samples in parts, decodes responses, writes Parquet
+with digests, and saves every part for a restart. The engine alone gets the same requests in the same parts, with the
+same seeds, so that both generate the same tokens. Making the requests, and loading the policy, are not measured.
 """
 
 import itertools
@@ -23,39 +23,43 @@ from tasks.rollout.step import generate_shard, parts
 from tasks.settings import ArithmeticSettings, PolicySettings, RolloutSettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, read_table, write_table
-from tools.benchmarks.measured import Measured, in_turn, ratio
+from tools.benchmarks.measurement import Measurement, measure_interleaved, ratio
 
-PROMPT_COUNT = 256
+PROBLEMS = split([2], 0.1)[0][:256]
 SETTINGS = RolloutSettings(responses_per_prompt=8, max_new_tokens=32)
-WARM = WarmStartSettings(working_updates=60, guessing_updates=20)
+WARM_START = WarmStartSettings(working_updates=60, guessing_updates=20)
 STEP, ENGINE = "the step", "the engine alone"
 FINDING = (
     "cProfile: besides the engine, the step tokenises prompts, decodes responses, writes Parquet and waits for the "
-    "disk. It tokenises all prompts together, which takes less time than one by one."
+    "disk. It tokenises all prompts in one call, which takes less time than one call per prompt."
 )
 
 
-def base_policy(folder: Path, arithmetic: ArithmeticSettings, warm: WarmStartSettings = WARM) -> Path:
-    """A default one, warm-started on some arithmetic, in a folder below ``folder``."""
-    store, tiny = Store.open(str(folder / "policies")), TinyPolicySettings(warm_start=warm)
-    return store.path(prepare_policy(store, PolicySettings(tiny=tiny), arithmetic, "", 0), without=OPTIMIZER)
+def base_policy(folder: Path, arithmetic: ArithmeticSettings, warm_start: WarmStartSettings = WARM_START) -> Path:
+    """Make a tiny base policy for some arithmetic, and return its folder, which is below ``folder``."""
+    store = Store.open(str(folder / "policies"))
+    return store.path(_prepare_policy(store, arithmetic, warm_start), without=OPTIMIZER)
+
+
+def _prepare_policy(store: Store, arithmetic: ArithmeticSettings, warm_start: WarmStartSettings) -> ArtifactRef:
+    settings = PolicySettings(tiny=TinyPolicySettings(warm_start=warm_start))
+    return prepare_policy(store, settings, arithmetic, "", 0)
 
 
 def policy_and_prompts(store: Store) -> tuple[ArtifactRef, ArtifactRef]:
-    """A tiny policy that mostly stops by itself, and a shard of prompts."""
-    tiny = TinyPolicySettings(warm_start=WARM)
-    policy = prepare_policy(store, PolicySettings(tiny=tiny), ArithmeticSettings(), "", 0)
+    """Store a tiny policy, most of whose responses end with the stop token, and a shard of prompts."""
+    policy = _prepare_policy(store, ArithmeticSettings(), WARM_START)
     rows = [
         {"prompt_id": one.prompt_id, "prompt": one.prompt, "answer": str(one.answer), "level": one.level, "chat": False}
-        for one in split([2], 0.1)[0][:PROMPT_COUNT]
+        for one in PROBLEMS
     ]
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         write_table(draft.path / "prompts.parquet", rows, PROMPTS)
     return policy, draft.ref
 
 
-def measure(repeats: int) -> Measured:
-    """Both in turn."""
+def measure(repeats: int) -> Measurement:
+    """Measure both."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(str(Path(folder) / "store"))
         policy, prompts = policy_and_prompts(store)
@@ -64,41 +68,41 @@ def measure(repeats: int) -> Measured:
         tokenizer = load_tokenizer(weights)
         engine = engine_of(weights, policy.digest, SETTINGS.engine)
         numbers = itertools.count()
-        counted: dict[str, set[int]] = {STEP: set(), ENGINE: set()}
-
+        token_counts: dict[str, set[int]] = {STEP: set(), ENGINE: set()}
         samples, limits = range(SETTINGS.responses_per_prompt), (engine.context_tokens, SETTINGS.max_new_tokens)
         requests = [
             build_requests(tokenizer, part, samples, "stage 0", 0, *limits)
             for part in parts(rows, SETTINGS.responses_per_prompt, SETTINGS.responses_per_part)
         ]
 
-        def alone() -> float:
+        def run_engine() -> float:
             start, tokens = time.perf_counter(), 0
             for part in requests:
-                made = engine.generate(part, Sampling(SETTINGS.max_new_tokens, SETTINGS.temperature), ignore_progress)
-                tokens += sum(len(one.token_ids) for one in made)
-            counted[ENGINE].add(tokens)
+                sampling = Sampling(SETTINGS.max_new_tokens, SETTINGS.temperature)
+                tokens += sum(len(one.token_ids) for one in engine.generate(part, sampling, ignore_progress))
+            token_counts[ENGINE].add(tokens)
             return tokens / (time.perf_counter() - start)
 
-        def step() -> float:
-            # Work of its own: otherwise the parts of the repeat before would be found.
-            fresh = Store(store.ref, "generate", "benchmark", str(next(numbers)))
+        def run_step() -> float:
+            # With another key of the work, the step does not reuse the parts of an earlier repeat.
+            own = Store(store.ref, "generate", "benchmark", str(next(numbers)))
             start = time.perf_counter()
-            made = generate_shard(fresh, SETTINGS, policy, prompts, 0, 0)
-            took = time.perf_counter() - start
-            tokens = sum(map(len, read_table(store.path(made) / "rollouts.parquet")["response_token_ids"].to_pylist()))
-            counted[STEP].add(tokens)
-            return tokens / took
+            rollouts = generate_shard(own, SETTINGS, policy, prompts, 0, 0)
+            seconds = time.perf_counter() - start
+            responses = read_table(store.path(rollouts) / "rollouts.parquet")["response_token_ids"].to_pylist()
+            token_counts[STEP].add(tokens := sum(map(len, responses)))
+            return tokens / seconds
 
-        step(), alone()
-        values = in_turn({STEP: step, ENGINE: alone}, repeats, "rollouts")
-        assert counted[STEP] == counted[ENGINE], counted
-    return Measured(
+        run_step(), run_engine()
+        values = measure_interleaved({STEP: run_step, ENGINE: run_engine}, repeats, "rollouts")
+        assert token_counts[STEP] == token_counts[ENGINE], token_counts
+    responses = len(PROBLEMS) * SETTINGS.responses_per_prompt
+    return Measurement(
         name="rollouts",
-        what=f"Generation of {PROMPT_COUNT * SETTINGS.responses_per_prompt} responses by a tiny policy.",
+        what=f"Generation of {responses:,} responses by a tiny policy.",
         unit="tokens/s",
         ways=values,
         ratios=[ratio(values, STEP, ENGINE, 0.95)],
-        facts={"responses": PROMPT_COUNT * SETTINGS.responses_per_prompt, "threads": torch.get_num_threads()},
+        facts={"responses": responses, "threads": torch.get_num_threads()},
         finding=FINDING,
     )

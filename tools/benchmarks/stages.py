@@ -1,16 +1,19 @@
-"""Mu-GRPO in four stages beside GRPO with mu = 4, by real `pyflyte run`: the same updates, policy, prompts and seed.
+"""Seconds of Mu-GRPO in four stages and of GRPO with mu = 4, with the same updates, base policy, prompts and seed.
 
     python -m tools.benchmarks stages
 
-Settings are those of configs/reproduce-tiny.yaml with a quarter of its prompts, in one shard: 64 updates. Repeats have
-seeds, stores and caches of their own; the base policy is made before. Times, passes and causes are what a reproduction
-computes (docs/speedup.md).
+The settings are those of configs/reproduce-tiny.yaml with a quarter of its prompts, in one shard: 64 updates. A real
+`pyflyte run` executes every run with an empty store and an empty cache, and every repeat has its own seed. The base
+policy is made before. Times, passes and causes are computed as in a reproduction (docs/speedup.md).
+
+Legend of shapes: N runs, F features of work, which are forward passes and rows in them.
 """
 
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -26,7 +29,7 @@ from tasks.settings.experiment import PlannedRun, read_experiment
 from tasks.store import Store
 from tasks.stored.runs import find_reports
 from tools import ROOT
-from tools.benchmarks.measured import Measured, Ratio, Values, in_turn
+from tools.benchmarks.measurement import Measurement, Ratio, Values, measure_interleaved
 from tools.benchmarks.rollouts import base_policy
 from tools.runs import Runner
 
@@ -35,9 +38,7 @@ PROMPTS = 128
 OURS, BASELINE = "mu_grpo", "grpo"
 NAMES = {OURS: "Mu-GRPO", BASELINE: "GRPO"}
 BARS = {END_TO_END: 1.53, GENERATION: 1.82, TO_LEVEL: 2.2}
-"""The paper's."""
-
-
+"""Ratios that the paper reports."""
 FINDING = (
     "The causes are those of docs/speedup.md. Mu-GRPO generates in fewer passes, with more rows each. Here such "
     "passes take longer, so the seconds fall by less than the number of passes. Generation is too small a part of "
@@ -45,18 +46,17 @@ FINDING = (
 )
 
 
-def planned(policy: Path, seed: int) -> list[PlannedRun]:
-    """Both systems with a seed."""
+def planned_run(system: str, policy: Path, seed: int) -> PlannedRun:
+    """Return the run of a system with a seed."""
     experiment, _ = read_experiment(CONFIG)
-    one = experiment.model_copy(
-        update={"seeds": [seed], "systems": {name: experiment.systems[name] for name in (OURS, BASELINE)}}
-    )
+    part = experiment.model_copy(update={"seeds": [seed], "systems": {system: experiment.systems[system]}})
     shorter = f"prompts.prompts_per_stage={PROMPTS} prompts.prompts_per_shard={PROMPTS}"
-    return one.runs("runs", f"policy.path={policy} {shorter} optimize.learning_rate=1e-4")
+    (run,) = part.runs("runs", f"policy.path={policy} {shorter} optimize.learning_rate=1e-4")
+    return run
 
 
-def run(planned: PlannedRun, folder: Path) -> tuple[float, SystemRun]:
-    """Seconds of the command, and what it left."""
+def execute(planned: PlannedRun, folder: Path) -> tuple[float, SystemRun]:
+    """Execute a run, and return the seconds of the command and the finished run."""
     folder.mkdir()
     config = folder / "run.yaml"
     config.write_text(yaml.safe_dump(planned.settings.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
@@ -68,90 +68,85 @@ def run(planned: PlannedRun, folder: Path) -> tuple[float, SystemRun]:
     return seconds, load_run(store, planned.model, planned.system, planned.seed, find_reports(store)[0].ref)
 
 
-def measure(repeats: int) -> Measured:
-    """Both in turn."""
-    made: dict[str, list[SystemRun]] = {OURS: [], BASELINE: []}
+def measure(repeats: int) -> Measurement:
+    """Measure both systems."""
+    runs: dict[str, list[SystemRun]] = {OURS: [], BASELINE: []}
     with tempfile.TemporaryDirectory() as name:
         policy = base_policy(Path(name), ArithmeticSettings(levels=[1, 2, 3]), WarmStartSettings())
         numbers = count()
 
-        def work(system: str) -> Callable[[], float]:
-            def once() -> float:
-                seed = len(made[system])
-                (one,) = (one for one in planned(policy, seed) if one.system == system)
-                seconds, left = run(one, Path(name) / str(next(numbers)))
-                made[system].append(left)
-                return seconds
+        def seconds_of(system: str) -> float:
+            planned = planned_run(system, policy, seed=len(runs[system]))
+            seconds, run = execute(planned, Path(name) / str(next(numbers)))
+            runs[system].append(run)
+            return seconds
 
-            return once
-
-        commands = in_turn({system: work(system) for system in NAMES}, repeats, "stages")
-    runs = made[OURS] + made[BASELINE]
-    ways: dict[str, Values] = {f"{NAMES[system]}, the whole command": commands[system] for system in NAMES}
+        ways = {system: partial(seconds_of, system) for system in NAMES}
+        commands = measure_interleaved(ways, repeats, "stages")
+    all_runs = runs[OURS] + runs[BASELINE]
+    values: dict[str, Values] = {f"{NAMES[system]}, the whole command": commands[system] for system in NAMES}
     for row in ("generate", "optimize", "verify"):
         for system in NAMES:
-            ways[f"{NAMES[system]}, {row}"] = [one.ledger.seconds.get(row, 0.0) for one in made[system]]
-    ratios, missed = _ratios(runs)
-    return Measured(
+            values[f"{NAMES[system]}, {row}"] = [run.ledger.seconds.get(row, 0.0) for run in runs[system]]
+    ratios, missing = _ratios(all_runs)
+    return Measurement(
         name="stages",
-        what=f"Seconds of {runs[0].history.evaluated[-1].updates} updates of a tiny policy by Mu-GRPO (four stages) "
-        "and by GRPO (mu = 4).",
+        what=f"Seconds of {all_runs[0].history.evaluated[-1].updates} updates of a tiny policy by Mu-GRPO (four "
+        "stages) and by GRPO (mu = 4).",
         unit="s",
-        ways=ways,
+        ways=values,
         ratios=ratios,
         finding=FINDING,
         facts={
             "final accuracy of every seed": {
-                NAMES[system]: [one.history.evaluated[-1].accuracy.value for one in made[system]] for system in NAMES
+                NAMES[system]: [run.history.evaluated[-1].accuracy.value for run in runs[system]] for system in NAMES
             },
-            **missed,
-            "limits at this size": _limits(made),
-            "mean of a run": {NAMES[system]: _counts(made[system]) for system in NAMES},
-            "seconds saved, by cause": {one.name: one.seconds for one in split_causes(runs, OURS, [BASELINE])},
+            **missing,
+            "limits at this size": _limits(runs),
+            "mean of a run": {NAMES[system]: _mean_counts(runs[system]) for system in NAMES},
+            "seconds saved, by cause": {one.name: one.seconds for one in split_causes(all_runs, OURS, [BASELINE])},
             "threads": torch.get_num_threads(),
         },
     )
 
 
 def _ratios(runs: Sequence[SystemRun]) -> tuple[list[Ratio], dict[str, str]]:
-    """Speed-ups, and those without a number because the level was not reached on every seed."""
-    ratios, missed = [], {}
+    """Return the speed-ups, and a text for each that has no value because a seed did not reach the level."""
+    ratios, missing = [], {}
     for speed in speeds_of(runs, OURS, [BASELINE]):
         known = [one for one in speed.by_seed if one is not None]
         if len(known) == len(speed.by_seed):
             ratios.append(Ratio(f"Mu-GRPO, {speed.name}", NAMES[BASELINE], known, BARS[speed.name]))
         else:
-            missed[speed.name] = f"reached on {len(known)} of {len(speed.by_seed)} seeds, {BARS[speed.name]} required"
-    return ratios, missed
+            missing[speed.name] = f"reached on {len(known)} of {len(speed.by_seed)} seeds, {BARS[speed.name]} required"
+    return ratios, missing
 
 
-def _limits(made: Mapping[str, Sequence[SystemRun]]) -> dict[str, float]:
-    """Largest speed-ups here, all else as in GRPO's runs: if Mu-GRPO generated in no time, and by its number of forward
-    passes alone, as where a pass takes as long whatever its rows."""
-    clock = [training_clock(run.history)[-1] for run in made[BASELINE]]
-    generating = [run.ledger.seconds["generate"] for run in made[BASELINE]]
-    passes = {system: _counts(runs)["engine passes"] for system, runs in made.items()}
+def _limits(runs: Mapping[str, Sequence[SystemRun]]) -> dict[str, float]:
+    """Return the largest speed-ups that are possible at this size, if everything else is as in the runs of GRPO."""
+    training = sum(training_clock(run.history)[-1] for run in runs[BASELINE])
+    generation = sum(run.ledger.seconds["generate"] for run in runs[BASELINE])
+    passes = {system: _mean_counts(some)["engine passes"] for system, some in runs.items()}
     return {
-        "generation's share of GRPO's training": sum(generating) / sum(clock),
-        "end to end, if generation took no time": sum(clock) / (sum(clock) - sum(generating)),
+        "generation's share of GRPO's training": generation / training,
+        "end to end, if generation took no time": training / (training - generation),
         "generation, if the rows of a pass took no time": passes[BASELINE] / passes[OURS],
     }
 
 
-def _counts(runs: Sequence[SystemRun]) -> dict[str, float]:
-    """The parts of generation; means over the runs."""
+def _mean_counts(runs: Sequence[SystemRun]) -> dict[str, float]:
+    """Return the work of generation and the loads of policies, as means over runs."""
 
-    def mean(one: Callable[[SystemRun], float]) -> float:
-        return statistics.mean(map(one, runs))
+    def mean(count: Callable[[SystemRun], float]) -> float:
+        return statistics.mean(map(count, runs))
 
-    work = [np.sum([one.work_F for one in run.calls or []], axis=0) for run in runs]
-    generating = mean(lambda run: run.ledger.seconds["generate"])
-    passes = statistics.mean(float(one[0]) for one in work)
+    work_NF = [np.sum([call.work_F for call in run.calls or []], axis=0) for run in runs]
+    passes = statistics.mean(float(work_F[0]) for work_F in work_NF)
     return {
         "engine passes": passes,
-        "ms of generation per pass": 1000 * generating / passes,
-        "rows computed in a pass": statistics.mean(float(one[1] / one[0]) for one in work),
-        "response tokens": statistics.mean(float(one.response_tokens) for one in runs),
+        "ms of generation per pass": 1000 * mean(lambda run: run.ledger.seconds["generate"]) / passes,
+        "rows computed in a pass": statistics.mean(float(work_F[1] / work_F[0]) for work_F in work_NF),
+        "response tokens": mean(lambda run: float(run.response_tokens)),
         "loads of a policy": mean(
             lambda run: sum("load" in one.timings.phases for one in run.history.manifests.values())
         ),

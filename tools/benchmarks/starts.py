@@ -1,27 +1,24 @@
-"""How long commands take before they do anything, and when there is nothing to do: wall-clock seconds.
+"""Seconds that commands need to start: a new run, a run whose tasks are all cached, and a plan.
 
     python -m tools.benchmarks starts
 
-`pyflyte run` until the code of its first step runs, as that step's manifest says; a finished run, started again;
-`mu-grpo plan`. Flyte's cache and the store are new for each of the first.
+A new run has an empty store and an empty cache of Flyte. Its start ends when its first step starts, according to the
+manifest of this step. The run whose tasks are all cached is a finished run that is started again.
 """
 
 import itertools
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tasks.store import Store
 from tasks.store.layout import KINDS
 from tools import ROOT
-from tools.benchmarks.measured import Measured, Ratio, in_turn
-from tools.runs import Runner
+from tools.benchmarks.measurement import Measurement, Ratio, measure_interleaved
+from tools.runs import MU_GRPO, Runner
 
 CONFIG = ROOT / "configs/tiny-cpu.yaml"
-PROGRAM = str(Path(sys.executable).parent / "mu-grpo")
 BARS = {"pyflyte run, until its first step": 4.0, "pyflyte run, all cached": 6.0, "mu-grpo plan": 1.0}
 FINDING = (
     "python -X importtime and cProfile: the start imports flytekit, its plugin for training, and kubernetes, on "
@@ -30,19 +27,19 @@ FINDING = (
 )
 
 
-def runner(folder: Path) -> Runner:
-    """A runner with a store and a cache of its own; as many tasks as configs/tiny-cpu.yaml, and little work."""
+def new_runner(folder: Path) -> Runner:
+    """Return a runner of small runs, which have as many tasks as configs/tiny-cpu.yaml."""
     folder.mkdir()
     return Runner(folder)
 
 
-def until_first_step(run: Runner) -> float:
-    """Kills the run once its first artifact is there."""
+def seconds_until_first_step(run: Runner) -> float:
+    """Start a run, kill it after it has written an artifact, and return the seconds until its first step started."""
     began = time.time()
     with run.start("mu_grpo") as process:
         while not (manifests := _manifests(run.store)):
             if process.poll() is not None:
-                raise RuntimeError(f"ended with {process.returncode} and no artifact")
+                raise RuntimeError(f"the run ended with {process.returncode} before it wrote an artifact")
             time.sleep(0.02)
         process.kill()
     store = Store.open(str(run.store), create=False)
@@ -51,42 +48,39 @@ def until_first_step(run: Runner) -> float:
 
 
 def _manifests(store: Path) -> list[Path]:
-    """The manifests of artifacts that are whole."""
+    """Return the manifests of committed artifacts."""
     return [path for path in store.glob("*/*/manifest.json") if path.parts[-3] in KINDS]
 
 
-def again(run: Runner) -> Callable[[], float]:
-    """A finished run, started again."""
-
-    def work() -> float:
-        began = time.perf_counter()
-        run.made("mu_grpo")
-        return time.perf_counter() - began
-
-    work()
-    return work
-
-
-def plan() -> float:
-    """Seconds of a plan of a run, without GPUs."""
+def seconds_of_run(run: Runner) -> float:
+    """Return the seconds of a whole run."""
     began = time.perf_counter()
-    subprocess.run([PROGRAM, "plan", "--config", str(CONFIG)], stdout=subprocess.DEVNULL, check=True)
+    run.made("mu_grpo")
     return time.perf_counter() - began
 
 
-def measure(repeats: int) -> Measured:
-    """All three in turn."""
+def seconds_of_plan() -> float:
+    """Return the seconds of a plan of a run, without GPUs."""
+    began = time.perf_counter()
+    subprocess.run([MU_GRPO, "plan", "--config", str(CONFIG)], stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def measure(repeats: int) -> Measurement:
+    """Measure all three."""
     with tempfile.TemporaryDirectory() as folder:
         numbers = itertools.count()
+        finished = new_runner(Path(folder) / "finished")
+        finished.made("mu_grpo")
         works = (
-            lambda: until_first_step(runner(Path(folder) / str(next(numbers)))),
-            again(runner(Path(folder) / "done")),
-            plan,
+            lambda: seconds_until_first_step(new_runner(Path(folder) / str(next(numbers)))),
+            lambda: seconds_of_run(finished),
+            seconds_of_plan,
         )
-        values = in_turn(dict(zip(BARS, works, strict=True)), repeats, "starts")
-    return Measured(
+        values = measure_interleaved(dict(zip(BARS, works, strict=True)), repeats, "starts")
+    return Measurement(
         name="starts",
-        what="Seconds until the first step of a run, of a run that finds all in the cache, and of a plan.",
+        what="Seconds until the first step of a run, of a run whose tasks are all cached, and of a plan.",
         unit="s",
         ways=values,
         ratios=[Ratio(name, "1 s", values[name], bar, at_most=True) for name, bar in BARS.items()],

@@ -1,11 +1,11 @@
-"""A store on S3 beside plain boto3 transfers: seconds and memory, on one server, in turn.
+"""Seconds and memory of a store on S3 and of plain boto3 transfers.
 
     python -m tools.benchmarks.storage [--page docs/storage.md] [--only artifacts] [--shards 300] [--repeats 2]
 
-Ours writes artifacts (digests, data, manifest) and reads them into an empty local copy, every digest checked; boto3
-uploads and downloads the same objects with its own transfer manager and checks nothing. Every measurement is a process
-of its own, whose clock starts after imports and the first connection. Shards are also measured on an S3 server of
-compiled code where ``rclone`` is. The last table is the check of a whole artifact on the disk beside
+The store writes artifacts (digests, data, manifest), and reads them into an empty local copy with a check of every
+digest. boto3 uploads and downloads the same objects with its own transfer manager and checks nothing. Every measurement
+has its own process, whose clock starts after imports and the first connection. If ``rclone`` is installed, shards are
+also measured on its S3 server, which is compiled. The last table compares the check of digests on the disk with
 sha256sum.
 """
 
@@ -37,31 +37,31 @@ PAGE = """# Storage
 How fast is a store on S3, compared with plain boto3?
 `python -m tools.benchmarks.storage --repeats {repeats} --page docs/storage.md` wrote this page on {machine}.
 
-The S3 server runs on the same machine and shares its cores. Both sides transfer in turn, {repeats} times, and the
-tables have medians. Ours is the store, which computes and checks digests and writes manifests. boto3 transfers ten
-files at the same time and checks nothing.
+The S3 server runs on the same machine and shares its cores. Everything was measured {repeats} times; every repeat
+measures each row once. The tables have medians. *Ours* is the store, which computes and checks digests and writes
+manifests. boto3 transfers ten files at the same time and checks nothing.
 
-An artifact of one file is two objects: the file and its manifest. boto3 transfers as many objects, each file and a
-second object of 1.5 KB. `boto3-data` uploads only the files, with half the requests. *Of boto3's* is the speed as a
-multiple of that of boto3. *CPU s* and *server's* are the CPU seconds of the client and of the server during the
-transfer; *peak MiB* is the largest memory of the client.
+An artifact of one file is two objects: the file and its manifest. For every such artifact, boto3 also transfers two
+objects: the file and an object of 1.5 KB. `boto3-data` uploads only the files, with half of the requests. *speed /
+boto3* is the speed divided by the speed of boto3. *CPU s* and *server CPU s* are the CPU seconds of the client and of
+the server during the transfer; *peak MiB* is the largest memory of the client.
 
 In a run, a separate step writes each shard. moto is written in Python and closes the connection after every request;
-{native}.
+{compiled_server}.
 
 """
 PARTS = ("checkpoint", "shards", "artifacts", "digests")
 MEBIBYTE = 2**20
 MANIFEST_BYTES = 1500
 AT_ONCE = 10
-"""Files, as boto3's own command line does; also writers of artifacts."""
+"""Number of parallel transfers of files, as in the command line of boto3, and of parallel writers of artifacts."""
 Work = Callable[[], object]
-"""The part that is timed; imports and connections are made before."""
+"""A transfer, which is timed; imports and the first connection are made before."""
 SERVER_PID = "STORAGE_BENCHMARK_SERVER_PID"
 
 
 def fill(folder: Path, files: int, mebibytes: int) -> None:
-    """Files that no server can compress or recognise, flushed to the disk."""
+    """Write files that no server can compress or deduplicate, and flush them to the disk."""
     folder.mkdir(parents=True)
     block = os.urandom(MEBIBYTE)
     for number in range(files):
@@ -72,7 +72,7 @@ def fill(folder: Path, files: int, mebibytes: int) -> None:
 
 
 def ours_up(address: str, folder: Path, split: bool) -> Work:
-    """One artifact of all files, or an artifact of each."""
+    """Return the write of one artifact with all files, or with ``split`` of an artifact per file."""
     from tasks.store import Store
 
     store = Store.open(address)
@@ -86,23 +86,23 @@ def ours_up(address: str, folder: Path, split: bool) -> Work:
 
     def work() -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            made = list(pool.map(write, [[file] for file in files] if split else [files]))
-        folder.with_name("digests.json").write_text(json.dumps(made))
+            digests = list(pool.map(write, [[file] for file in files] if split else [files]))
+        folder.with_name("digests.json").write_text(json.dumps(digests))
 
     return work
 
 
 def ours_down(address: str, folder: Path, split: bool) -> Work:
-    """Read the artifacts that were written: a step is handed their digests."""
+    """Return the read of the artifacts that ``ours_up`` wrote. Their digests are known, as in a step."""
     from tasks.store import ArtifactRef, Store
 
     store = Store.open(address)
-    made = json.loads(folder.with_name("digests.json").read_text())
-    return lambda: store.paths([ArtifactRef(kind="rollouts", digest=digest) for digest in made])
+    digests = json.loads(folder.with_name("digests.json").read_text())
+    return lambda: store.paths([ArtifactRef(kind="rollouts", digest=digest) for digest in digests])
 
 
 def boto3_up(address: str, folder: Path, split: bool) -> Work:
-    """The files; for artifacts of one file, as many objects as those have."""
+    """Return the upload of the files, with ``split`` of a second object per file, in place of a manifest."""
     client, bucket, prefix = _client(address)
 
     def write(file: Path) -> None:
@@ -118,18 +118,19 @@ def boto3_up(address: str, folder: Path, split: bool) -> Work:
 
 
 def boto3_data_up(address: str, folder: Path, split: bool) -> Work:
-    """The files alone."""
+    """Return the upload of the files alone."""
     return boto3_up(address, folder, split=False)
 
 
 def boto3_down(address: str, folder: Path, split: bool) -> Work:
+    """Return the download of all objects."""
     client, bucket, prefix = _client(address)
     target = folder.with_name("downloaded")
     target.mkdir()
 
     def work() -> None:
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
-        keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda key: client.download_file(bucket, key, str(target / Path(key).name)), keys))
 
@@ -153,7 +154,7 @@ SIDES: dict[str, Callable[[str, Path, bool], Work]] = {
 
 
 def measure(side: str, address: str, folder: Path, split: bool) -> None:
-    """Do the work in a process of its own, and print seconds and peak memory."""
+    """Make a transfer in this process, and print its seconds and peak memory."""
     work = SIDES[side](address, folder, split)
     server = psutil.Process(int(os.environ[SERVER_PID]))
     start, busy, server_busy = time.perf_counter(), time.process_time(), sum(server.cpu_times()[:2])
@@ -165,10 +166,10 @@ def measure(side: str, address: str, folder: Path, split: bool) -> None:
 
 
 def compare(s3: S3, folder: Path, split: bool, repeats: int) -> Table:
-    """Both sides in turn; medians, and the throughput of ours over that of boto3."""
+    """Measure the transfers of a folder by both sides, and return a table."""
     place, size = folder.parent, sum(file.stat().st_size for file in folder.iterdir()) / MEBIBYTE
     sides = [side for side in SIDES if split or side != "boto3-data up"]
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    results: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for repeat in range(repeats):
         bucket = s3.bucket()
         for side in sides:
@@ -180,25 +181,26 @@ def compare(s3: S3, folder: Path, split: bool, repeats: int) -> Table:
             command += ["--split"] if split else []
             environment = {**os.environ, **s3.environment(cache), SERVER_PID: str(s3.pid)}
             done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-            found[side].append(json.loads(done.stdout.splitlines()[-1]))
-            print(f"{folder.name}, {repeat + 1}/{repeats}, {side}: {found[side][-1]}", file=sys.stderr)
+            results[side].append(json.loads(done.stdout.splitlines()[-1]))
+            print(f"{folder.name}, {repeat + 1}/{repeats}, {side}: {results[side][-1]}", file=sys.stderr)
         s3.delete_objects(bucket)
-    return tabulated(found, size)
+    return transfer_table(results, size)
 
 
-def tabulated(found: Mapping[str, list[dict[str, float]]], size: float) -> Table:
-    """Medians of every side's runs over so many MiB; ours beside boto3, and beside what sends the files alone."""
-    seconds = {side: statistics.median(run["seconds"] for run in runs) for side, runs in found.items()}
-    table = Table("", "seconds", "range", "MiB/s", "of boto3's", "of boto3-data's", "CPU s", "server's", "peak MiB")
-    for side, runs in found.items():
-        who, way = side.split()
-        beside = [f"{other} {way}" for other in ("boto3", "boto3-data")]
+def transfer_table(results: Mapping[str, list[dict[str, float]]], size: float) -> Table:
+    """Return a table of medians by side, for transfers of ``size`` MiB."""
+    seconds = {side: statistics.median(run["seconds"] for run in runs) for side, runs in results.items()}
+    headings = ("seconds", "range", "MiB/s", "speed / boto3", "speed / boto3-data", "CPU s", "server CPU s", "peak MiB")
+    table = Table("", *headings)
+    for side, runs in results.items():
+        who, direction = side.split()
+        others = [f"{other} {direction}" for other in ("boto3", "boto3-data")]
         table.add_row(
             side,
             f"{seconds[side]:.1f}",
             f"{min(run['seconds'] for run in runs):.1f} to {max(run['seconds'] for run in runs):.1f}",
             f"{size / seconds[side]:.0f}",
-            *(f"{seconds[one] / seconds[side]:.2f}" if who == "ours" and one in seconds else "" for one in beside),
+            *(f"{seconds[one] / seconds[side]:.2f}" if who == "ours" and one in seconds else "" for one in others),
             f"{statistics.median(run['cpu'] for run in runs):.1f}",
             f"{statistics.median(run['server_cpu'] for run in runs):.1f}",
             f"{max(run['peak_mebibytes'] for run in runs):.0f}",
@@ -207,27 +209,27 @@ def tabulated(found: Mapping[str, list[dict[str, float]]], size: float) -> Table
 
 
 def digests(folder: Path, repeats: int) -> Table:
-    """The check of an artifact's files beside sha256sum over the same files."""
+    """Measure the check of the digests of files by the store and by sha256sum, and return a table."""
     from tasks.store.files import check, entries
 
     files, names = entries(folder), sorted(str(path) for path in folder.iterdir())
-    found: dict[str, list[float]] = {"sha256sum": [], "ours": []}
+    measured: dict[str, list[float]] = {"sha256sum": [], "ours": []}
     for _ in range(repeats):
         start = time.perf_counter()
         subprocess.run(["sha256sum", *names], check=True, stdout=subprocess.DEVNULL)
-        found["sha256sum"].append(time.perf_counter() - start)
+        measured["sha256sum"].append(time.perf_counter() - start)
         start = time.perf_counter()
         check(folder, files)
-        found["ours"].append(time.perf_counter() - start)
-    table = Table("", "seconds", "of sha256sum's speed")
-    plain = statistics.median(found["sha256sum"])
-    for name, seconds in found.items():
-        table.add_row(name, f"{statistics.median(seconds):.2f}", f"{plain / statistics.median(seconds):.2f}")
+        measured["ours"].append(time.perf_counter() - start)
+    table = Table("", "seconds", "speed / sha256sum")
+    medians = {name: statistics.median(seconds) for name, seconds in measured.items()}
+    for name, median in medians.items():
+        table.add_row(name, f"{median:.2f}", f"{medians['sha256sum'] / median:.2f}")
     return table
 
 
 def all_tables(place: Path, parts: Sequence[str], shards: int, repeats: int) -> dict[str, Table]:
-    """The tables by their titles."""
+    """Measure parts, and return the tables by their titles."""
     tables: dict[str, Table] = {}
     large, small = place / "8 x 256 MiB", place / f"{shards} x 1 MiB"
     if {"checkpoint", "digests"} & set(parts):
@@ -236,19 +238,19 @@ def all_tables(place: Path, parts: Sequence[str], shards: int, repeats: int) -> 
     with server() as s3:
         if "checkpoint" in parts:
             tables["A checkpoint: 8 files of 256 MiB, moto"] = compare(s3, large, False, repeats)
-        tables |= of_shards(s3, "moto", small, parts, repeats)
+        tables |= shard_tables(s3, "moto", small, parts, repeats)
     if rclone_version():
         with rclone(place / "served") as s3:
-            tables |= of_shards(s3, "rclone", small, parts, repeats)
+            tables |= shard_tables(s3, "rclone", small, parts, repeats)
     else:
-        print("no table on a native server: no rclone", file=sys.stderr)
+        print("no tables for a compiled server, because rclone is not installed", file=sys.stderr)
     if "digests" in parts:
         tables["Verifying digests of 2 GiB on the disk"] = digests(large, repeats)
     return tables
 
 
-def of_shards(s3: S3, name: str, folder: Path, parts: Sequence[str], repeats: int) -> dict[str, Table]:
-    """The tables of rollout shards on one server, by their titles."""
+def shard_tables(s3: S3, name: str, folder: Path, parts: Sequence[str], repeats: int) -> dict[str, Table]:
+    """Measure rollout shards on one server, and return the tables by their titles."""
     tables, count = {}, f"{len(list(folder.iterdir())):,}"
     if "shards" in parts:
         title = f"Rollout shards: {count} files of 1 MiB, {name}"
@@ -260,11 +262,11 @@ def of_shards(s3: S3, name: str, folder: Path, parts: Sequence[str], repeats: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--page", type=Path, help="a Markdown file to write the tables to")
-    parser.add_argument("--only", choices=PARTS, nargs="+", help="of the tables")
-    parser.add_argument("--shards", type=int, default=2000, help="rollout shards, of 1 MiB each")
+    parser.add_argument("--page", type=Path, help="Markdown file to which the page is written")
+    parser.add_argument("--only", choices=PARTS, nargs="+", help="parts that are measured; by default all")
+    parser.add_argument("--shards", type=int, default=2000, help="number of rollout shards of 1 MiB each")
     parser.add_argument("--side", choices=SIDES)
     parser.add_argument("--address")
     parser.add_argument("--folder", type=Path)
@@ -280,11 +282,10 @@ def main() -> None:
     if options.page:
         versions = ", ".join(f"{name} {version(name)}" for name in ("boto3", "s3fs", "moto"))
         machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
-        found = rclone_version()
-        native = f"{found} is compiled and keeps connections" if found else "no compiled server was measured"
-        options.page.write_text(
-            PAGE.format(repeats=options.repeats, machine=machine, native=native) + "\n".join(sections)
-        )
+        rclone_name = rclone_version()
+        compiled = f"{rclone_name} is compiled and keeps connections" if rclone_name else "no other server was measured"
+        text = PAGE.format(repeats=options.repeats, machine=machine, compiled_server=compiled)
+        options.page.write_text(text + "\n".join(sections))
         print(f"wrote {options.page}")
 
 

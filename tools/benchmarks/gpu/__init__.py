@@ -1,1 +1,1 @@
-"""Training and generation on one device, with models and rollouts made here: torch and transformers are enough."""
+"""Benchmarks of training and generation on one device, with random models and rollouts, so that nothing is loaded."""

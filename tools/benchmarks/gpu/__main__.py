@@ -1,10 +1,10 @@
-"""Measures the trainer and transformers' generation on one device; prints JSON and tables.
+"""Measure the trainer and generation on one device, and print JSON and tables.
 
     python -m tools.benchmarks.gpu [--page docs/performance.md] [--shape tiny --device cpu]
 
-Packed sequences beside padded ones, log-probabilities in chunks beside whole logits, the longest response that fits,
-and generation with the project's engine beside transformers' continuous batching. Nothing is loaded: models have
-random weights, and rollouts log-normal lengths.
+Compares packed with padded sequences, log-probabilities in chunks with whole logits, and the project's engine with
+transformers' continuous batching, and searches the longest response that fits into memory. Nothing is loaded: models
+have random weights, and the lengths of responses are log-normal.
 """
 
 import argparse
@@ -21,22 +21,22 @@ import transformers
 
 from tasks.cli.pages import replace_between_marks
 from tasks.errors import SettingsError
-from tools.benchmarks.gpu.device import free, matrix_rate, peak, wait
+from tools.benchmarks.gpu.device import failure, free, matrix_rate, peak, wait
 from tools.benchmarks.gpu.generation import generation
-from tools.benchmarks.gpu.made import SHAPES, Rollouts, make_backend, operations
+from tools.benchmarks.gpu.synthetic import SHAPES, Rollouts, make_backend, operations
 from tools.benchmarks.gpu.training import longest_that_fits, packed_update, padded_update, whole_logits_update
 
 WAYS: dict[str, tuple[Callable[..., None], dict[str, bool]]] = {
     "packed, chunked": (packed_update, {}),
-    "packed, chunked, layers computed again": (packed_update, {"checkpointing": True}),
+    "packed, chunked, gradient checkpointing": (packed_update, {"checkpointing": True}),
     "packed, chunked, Liger": (packed_update, {"liger": True}),
     "packed, whole logits": (whole_logits_update, {}),
     "padded, chunked": (padded_update, {}),
 }
 _HEAD = """Written by `python -m tools.benchmarks.gpu` (`make bench-gpu`) on one {device}, torch {torch}, transformers
 {transformers}: a {shape} model with random weights; {responses} responses with log-normal lengths, median
-{median:.0f} and at most {longest} tokens; {tokens} tokens an update, {budget} a micro-batch; {repeats} times in turn,
-medians. MFU is the share of {matrix:.3g} TFLOP/s, which products of large matrices reached.
+{median:.0f} and at most {longest} tokens; {tokens} tokens per update, {budget} per micro-batch. The tables have medians
+of {repeats} repeats. MFU is the share of {matrix:.3g} TFLOP/s, the measured speed of products of large matrices.
 """
 
 
@@ -45,16 +45,16 @@ def main() -> None:
     parser.add_argument("--shape", choices=list(SHAPES), default="qwen2.5-1.5b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--responses", type=int, default=128)
-    parser.add_argument("--median", type=float, default=600, help="response tokens")
-    parser.add_argument("--longest", type=int, default=4096, help="response tokens")
+    parser.add_argument("--median", type=float, default=600, help="median of response tokens")
+    parser.add_argument("--longest", type=int, default=4096, help="largest number of response tokens")
     parser.add_argument("--budget", type=int, default=16384, help="tokens of a micro-batch")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--gib", type=float, default=40, help="memory for the longest response")
-    parser.add_argument("--new-tokens", type=int, default=256, help="of every generated response")
-    parser.add_argument("--page", type=Path, help="a Markdown file whose part between marks gets the tables")
+    parser.add_argument("--new-tokens", type=int, default=256, help="tokens of every generated response")
+    parser.add_argument("--page", type=Path, help="Markdown file; its section between marks is written")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("there is no GPU here; try --device cpu --shape tiny --responses 16 --median 60")
+        parser.error("this machine has no GPU; try --device cpu --shape tiny --responses 16 --median 60")
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU"
     result: dict[str, Any] = {
@@ -74,10 +74,10 @@ def main() -> None:
 
 
 def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Every way beside the others: in turn, so that a device that warms up is unfair to none."""
+    """Measure updates in every way, once per repeat, so that a change in the speed of the device affects all alike."""
     rollouts = Rollouts.make(options.shape, options.responses, options.median, options.longest)
-    useful = operations(options.shape, rollouts)
-    reached = matrix_rate(device)
+    needed_operations = operations(options.shape, rollouts)
+    operations_per_second = matrix_rate(device)
     seconds: dict[str, list[float]] = {}
     memory: dict[str, float | None] = {}
     failed: dict[str, str] = {}
@@ -86,35 +86,35 @@ def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any
             if way in failed:
                 continue
             try:
-                seconds.setdefault(way, []).append(second_update(options, device, update, rollouts, extra))
+                seconds.setdefault(way, []).append(seconds_of_update(options, device, update, rollouts, extra))
                 memory[way] = peak() / 2**30 if device.type == "cuda" else None
-            except (RuntimeError, SettingsError) as error:  # out of memory, or a package that is missing
-                failed[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+            except (RuntimeError, SettingsError) as error:  # Memory or a package is missing.
+                failed[way] = failure(error)
             free()
     rows: dict[str, dict[str, Any]] = {}
     for way in WAYS:
         if way in failed:
             rows[way] = {"failed": failed[way]}
             continue
-        took = statistics.median(seconds[way])
+        median = statistics.median(seconds[way])
         rows[way] = {
-            "tokens/s": rollouts.tokens / took,
+            "tokens/s": rollouts.tokens / median,
             "tokens/s, least": rollouts.tokens / max(seconds[way]),
             "tokens/s, most": rollouts.tokens / min(seconds[way]),
-            "MFU": useful / took / reached,
+            "MFU": needed_operations / median / operations_per_second,
             "peak GiB": memory[way],
         }
-    return {"tokens": rollouts.tokens, "matrix product, operations/s": reached, "ways": rows}
+    return {"tokens": rollouts.tokens, "matrix product, operations/s": operations_per_second, "ways": rows}
 
 
-def second_update(
+def seconds_of_update(
     options: argparse.Namespace,
     device: torch.device,
     update: Callable[..., None],
     rollouts: Rollouts,
     extra: dict[str, bool],
 ) -> float:
-    """Seconds of an update after one that warms up, and makes AdamW's moments."""
+    """Return the seconds of a second update; the first one warms up and allocates the moments of AdamW."""
     backend = make_backend(options.shape, device, 1024, **extra)
     update(backend, rollouts, options.budget)
     free()
@@ -125,26 +125,26 @@ def second_update(
 
 
 def longest(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Response tokens of one sequence whose gradients fit into the given memory; a GPU's alone can be limited."""
+    """Return the longest responses that fit into a part of the memory of a GPU; empty for a CPU."""
     if device.type != "cuda":
         return {}
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, options.gib * 2**30 / total), device)
-    found = {
+    tokens = {
         "chunked": longest_that_fits(options.shape, device, False, False),
-        "chunked, layers computed again": longest_that_fits(options.shape, device, True, False),
+        "chunked, gradient checkpointing": longest_that_fits(options.shape, device, True, False),
         "whole logits": longest_that_fits(options.shape, device, False, True),
     }
     torch.cuda.set_per_process_memory_fraction(1.0, device)
-    return found
+    return tokens
 
 
 def page(result: dict[str, Any]) -> str:
-    """The result as Markdown."""
+    """Return the result as Markdown."""
     options, ways, tokens = result["options"], result["training"]["ways"], result["training"]["tokens"]
-    reached = result["training"]["matrix product, operations/s"]
-    parts = [_HEAD.format(**{**options, **result, "tokens": tokens, "matrix": reached / 1e12})]
-    parts.append(_table(("training", "tokens/s", "range", "MFU", "peak GiB"), (_way(*one) for one in ways.items())))
+    matrix = result["training"]["matrix product, operations/s"] / 1e12
+    parts = [_HEAD.format(**{**options, **result, "tokens": tokens, "matrix": matrix})]
+    parts.append(_table(("training", "tokens/s", "range", "MFU", "peak GiB"), (_row(*one) for one in ways.items())))
     if result["longest response"]:
         rows = ((way, f"{tokens:,}") for way, tokens in result["longest response"].items())
         parts.append(_table((f"longest response in {options['gib']:.0f} GiB", "tokens"), rows))
@@ -154,12 +154,12 @@ def page(result: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _way(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     if "failed" in row:
         return name, row["failed"], "", "", ""
-    spread = f"{row['tokens/s, least']:,.0f} to {row['tokens/s, most']:,.0f}"
+    values = f"{row['tokens/s, least']:,.0f} to {row['tokens/s, most']:,.0f}"
     memory = "" if row["peak GiB"] is None else f"{row['peak GiB']:.1f}"
-    return name, f"{row['tokens/s']:,.0f}", spread, f"{row['MFU']:.1%}", memory
+    return name, f"{row['tokens/s']:,.0f}", values, f"{row['MFU']:.1%}", memory
 
 
 def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -1,4 +1,4 @@
-"""A GPU's memory and pace; on a CPU memory counts as 0."""
+"""Memory and speed of a GPU; on a CPU all memory is 0."""
 
 import gc
 import time
@@ -7,13 +7,13 @@ import torch
 
 
 def wait() -> None:
-    """Until the GPU has done what it was given."""
+    """Wait until the GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def free() -> None:
-    """Gives back what nothing refers to; peaks count from here."""
+    """Free unused memory, and reset the peak."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -22,17 +22,22 @@ def free() -> None:
 
 
 def held() -> int:
-    """Bytes that tensors take."""
+    """Return the bytes of all tensors."""
     return torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
 
 
 def peak() -> int:
-    """Most bytes that tensors took since ``free``."""
+    """Return the largest number of bytes of all tensors since ``free``."""
     return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
 
 
+def failure(error: Exception) -> str:
+    """Return one line about an error, such as missing memory, for a table."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:120]}"
+
+
 def matrix_rate(device: torch.device) -> float:
-    """Operations per second that products of large square matrices reach, the fastest of 20; in bfloat16 on a GPU."""
+    """Return the operations per second of the fastest of 20 products of large matrices, in bfloat16 on a GPU."""
     gpu = device.type == "cuda"
     size, dtype = (8192, torch.bfloat16) if gpu else (1024, torch.float32)
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Tokens per second of generated responses: the project's engine beside transformers' continuous batching."""
+"""Generated tokens per second of the project's engine and of transformers' continuous batching."""
 
 import argparse
 import statistics
@@ -10,33 +10,34 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from tasks.rollout.engine import Request, Sampling
+from tasks.rollout.engine import Request, Sampling, ignore_progress
 from tasks.rollout.transformers_engine import TransformersEngine
-from tools.benchmarks.gpu.made import SHAPES, make_model
+from tools.benchmarks.gpu.device import failure
+from tools.benchmarks.gpu.synthetic import SHAPES, make_model
 
 _RESPONSES_PER_PROMPT = 8
 
 
 def generation(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Both on the same prompts and lengths, in turn; a way that fails says why."""
+    """Return the median rate of both with the same prompts and lengths, or a text about the failure."""
     random = np.random.default_rng(0)
     vocabulary = int(SHAPES[options.shape]["vocab_size"])
-    distinct = [random.integers(0, vocabulary, 128).tolist() for _ in range(options.responses // _RESPONSES_PER_PROMPT)]
-    prompts = [prompt for prompt in distinct for _ in range(_RESPONSES_PER_PROMPT)]
+    groups = options.responses // _RESPONSES_PER_PROMPT
+    distinct_prompts = [random.integers(0, vocabulary, 128).tolist() for _ in range(groups)]
+    prompts = [prompt for prompt in distinct_prompts for _ in range(_RESPONSES_PER_PROMPT)]
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model = make_model(options.shape, "sdpa", device, dtype)
     requests = [Request("p", i, prompt, i) for i, prompt in enumerate(prompts)]
 
     def ours() -> int:
         engine = TransformersEngine(model, [], len(requests))
-        return sum(
-            len(one.token_ids) for one in engine.generate(requests, Sampling(options.new_tokens), lambda *_: None)
-        )
+        responses = engine.generate(requests, Sampling(options.new_tokens), ignore_progress)
+        return sum(len(response.token_ids) for response in responses)
 
     def continuous() -> int:
         config = GenerationConfig(max_new_tokens=options.new_tokens, do_sample=True, eos_token_id=-1, pad_token_id=0)
-        made = model.generate_batch(prompts, generation_config=config)
-        return sum(len(one.generated_tokens) for one in made.values())
+        responses = model.generate_batch(prompts, generation_config=config)
+        return sum(len(response.generated_tokens) for response in responses.values())
 
     ways: dict[str, Callable[[], int]] = {"engine": ours, "transformers' continuous batching": continuous}
     rates: dict[str, list[float]] = {way: [] for way in ways}
@@ -48,9 +49,9 @@ def generation(options: argparse.Namespace, device: torch.device) -> dict[str, A
             start = time.perf_counter()
             try:
                 tokens = generate()
-            except (RuntimeError, ImportError) as error:  # out of memory, or a kernel that is missing
-                failed[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+            except (RuntimeError, ImportError) as error:  # Memory or a kernel is missing.
+                failed[way] = failure(error)
                 continue
-            if repeat:
+            if repeat:  # The first generation warms up.
                 rates[way].append(tokens / (time.perf_counter() - start))
     return {way: failed[way] if way in failed else statistics.median(rates[way]) for way in ways}

@@ -1,6 +1,10 @@
-"""An update over given rollouts, in different ways, and the longest response that one can be made of."""
+"""An update over given rollouts in different ways, and the longest response whose update fits into memory.
 
-from collections.abc import Callable
+Legend of shapes: P packed tokens, T response tokens, V vocabulary, B rows, L columns of padded tokens, E hidden size.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,31 +15,32 @@ from transformers import AttentionInterface
 from tasks.models.scorer import MicroBatch, chunked_logp, pack
 from tasks.train.backends.backend import Backend
 from tools.benchmarks.gpu.device import free
-from tools.benchmarks.gpu.made import Rollouts, loss_of, make_backend
+from tools.benchmarks.gpu.synthetic import Rollouts, make_backend, policy_gradient_loss, split_rows
 
 LEARNING_RATE = 1e-6
 _COARSE = 1.1
 _SHORTEST = 256
+Batch = TypeVar("Batch")
 
 
 def packed_update(backend: Backend, rollouts: Rollouts, budget: int) -> None:
-    """Update packed micro-batches, as the trainer does it."""
-    batches = rollouts.micro_batches(budget)
-    for place, batch in enumerate(batches):
-        logp_T, _ = backend(batch)
-        backend.backward(loss_of(logp_T), last=place == len(batches) - 1)
-    backend.step(float(rollouts.tokens), LEARNING_RATE)
+    """Make an update with packed micro-batches, as in the trainer."""
+    _update(backend, rollouts, rollouts.micro_batches(budget), lambda batch: backend(batch)[0])
 
 
 def whole_logits_update(backend: Backend, rollouts: Rollouts, budget: int) -> None:
-    """Packed, but every micro-batch's logits exist at once, as a plain log_softmax has it."""
-    batches = rollouts.micro_batches(budget)
+    """Make an update with packed micro-batches, whose logits exist all at the same time, as with log_softmax."""
+    _update(backend, rollouts, rollouts.micro_batches(budget), lambda batch: _whole_logits_logp(backend, batch))
+
+
+def _update(backend: Backend, rollouts: Rollouts, batches: Sequence[Batch], logp: Callable[[Batch], Tensor]) -> None:
+    """Make an update over micro-batches, whose log-probabilities a function returns."""
     for place, batch in enumerate(batches):
-        backend.backward(loss_of(_whole_logits(backend, batch)), last=place == len(batches) - 1)
+        backend.backward(policy_gradient_loss(logp(batch)), last=place == len(batches) - 1)
     backend.step(float(rollouts.tokens), LEARNING_RATE)
 
 
-def _whole_logits(backend: Backend, batch: MicroBatch) -> Tensor:
+def _whole_logits_logp(backend: Backend, batch: MicroBatch) -> Tensor:
     moved = batch.to(backend.model.device)
     logits_PV: Tensor = backend.model(
         input_ids=moved.token_P[None],
@@ -60,42 +65,40 @@ AttentionInterface.register("benchmark_padded", _padded_attention)
 
 
 def padded_update(backend: Backend, rollouts: Rollouts, budget: int) -> None:
-    """Rectangles padded on the right, in the order of the rollouts, of at most the budget's tokens with padding."""
+    """Make an update with micro-batches in the order of the rollouts, padded on the right; padding counts as tokens."""
     backend.model.set_attn_implementation("benchmark_padded")
-    parts: list[list[int]] = [[]]
-    lengths = rollouts.sequences()
-    for row, length in enumerate(lengths):
-        if parts[-1] and max(length, *(lengths[one] for one in parts[-1])) * (len(parts[-1]) + 1) > budget:
-            parts.append([])
-        parts[-1].append(row)
-    place = backend.model.device
-    for number, part in enumerate(parts):
+    lengths = rollouts.lengths()
+    device = backend.model.device
+
+    def padded_logp(part: list[int]) -> Tensor:
         token_BL = torch.zeros(len(part), max(lengths[row] for row in part), dtype=torch.int64)
         response_BL = torch.zeros_like(token_BL, dtype=torch.bool)
         for line, row in enumerate(part):
             prompt, response = rollouts.prompts[row], rollouts.responses[row]
             token_BL[line, : lengths[row]] = torch.from_numpy(np.concatenate([prompt, response]))
             response_BL[line, len(prompt) : lengths[row]] = True
-        token_BL, response_BL = token_BL.to(place), response_BL.to(place)
+        token_BL, response_BL = token_BL.to(device), response_BL.to(device)
         hidden_BLE = backend.model.base_model(input_ids=token_BL, use_cache=False).last_hidden_state
         predictor_BL = response_BL.roll(-1, 1)
         logp_T, _ = chunked_logp(
             hidden_BLE[predictor_BL], backend.model.get_output_embeddings().weight, token_BL[response_BL], 1024
         )
-        backend.backward(loss_of(logp_T), last=number == len(parts) - 1)
-    backend.step(float(rollouts.tokens), LEARNING_RATE)
+        return logp_T
+
+    parts = split_rows(range(len(lengths)), lambda part: max(lengths[row] for row in part) * len(part), budget)
+    _update(backend, rollouts, parts, padded_logp)
 
 
 def longest_that_fits(shape: str, device: torch.device, checkpointing: bool, whole: bool) -> int:
-    """Response tokens whose forward and backward pass fit, with weights and moments in place; within a tenth."""
+    """Return the largest number of response tokens whose whole update fits into memory, within a tenth."""
     backend = make_backend(shape, device, 1024, checkpointing)
 
     def fits(tokens: int) -> bool:
         prompt, response = np.zeros(64, np.int64), np.ones(tokens, np.int64)
         batch = pack([prompt], [response])
         try:
-            logp_T = _whole_logits(backend, batch) if whole else backend(batch)[0]
-            backend.backward(loss_of(logp_T), last=True)
+            logp_T = _whole_logits_logp(backend, batch) if whole else backend(batch)[0]
+            backend.backward(policy_gradient_loss(logp_T), last=True)
             backend.step(float(tokens), LEARNING_RATE)
         except torch.OutOfMemoryError:
             return False
@@ -109,7 +112,7 @@ def longest_that_fits(shape: str, device: torch.device, checkpointing: bool, who
 
 
 def largest(fits: Callable[[int], bool]) -> int:
-    """The largest number that fits, within a tenth; 0 when not even 256 does."""
+    """Return the largest number that fits, within a tenth; 0 if 256 does not fit."""
     low = _SHORTEST
     if not fits(low):
         return 0

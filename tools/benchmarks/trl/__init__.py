@@ -1,1 +1,1 @@
-"""The trainer beside TRL's GRPOTrainer, which `.venv-bench` has."""
+"""Comparisons with TRL's GRPOTrainer, which is installed in `.venv-bench`."""

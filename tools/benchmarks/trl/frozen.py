@@ -1,4 +1,4 @@
-"""Rollouts that both sides train on, and the model they train.
+"""Rollouts that both trainers train on, and the model that they train.
 
 Legend of shapes: R responses.
 """
@@ -22,7 +22,7 @@ SIGMA = 0.8
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a Qwen2 with random weights."""
+    """The shape of a Qwen2 model with random weights."""
 
     vocabulary: int
     width: int
@@ -30,7 +30,7 @@ class Shape:
     heads: int = 4
 
     def model(self, attention: str) -> PreTrainedModel:
-        """A model in float32, with the same weights every time."""
+        """Return a model in float32, always with the same weights."""
         torch.manual_seed(0)
         config = Qwen2Config(
             vocab_size=self.vocabulary,
@@ -51,21 +51,22 @@ class Shape:
         return model
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """A word per token."""
+        """Return a tokenizer whose tokens are the numbers from 0, each written as a word."""
         words = Tokenizer(models.WordLevel({str(number): number for number in range(self.vocabulary)}, unk_token="0"))
         return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="0", pad_token="0", padding_side="left")
 
 
 @dataclass(frozen=True)
-class Frozen:
-    """Responses to prompts, group after group; every second one of a group is right."""
+class FrozenRollouts:
+    """Random prompts and responses, group after group; every second response of a group is correct."""
 
     shape: Shape
     groups: int
     group_size: int
     median: float
-    """Response tokens."""
+    """Median of the response tokens."""
     longest: int
+    """Largest number of response tokens."""
 
     @cached_property
     def _tokens(self) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]]:
@@ -78,30 +79,31 @@ class Frozen:
 
     @property
     def prompts(self) -> list[npt.NDArray[np.int64]]:
-        """The prompt of every response."""
+        """Token ids of the prompt of every response."""
         return self._tokens[0]
 
     @property
     def responses(self) -> list[npt.NDArray[np.int64]]:
-        """Token ids, with the end."""
+        """Token ids of every response, with the stop token."""
         return self._tokens[1]
 
     @property
     def tokens(self) -> int:
-        """Real ones, of prompts and responses together."""
+        """Number of tokens of all prompts and responses, without padding."""
         return sum(map(len, self.prompts)) + sum(map(len, self.responses))
 
     def reward(self, row: int) -> float:
+        """Return the reward of a response."""
         return float(row % 2)
 
-    def collected(self) -> Responses:
-        """The responses as the trainer takes them; the engine's log-probabilities are not looked at."""
+    def as_responses(self) -> Responses:
+        """Return the responses as the input of the trainer, with log-probabilities of the engine that it ignores."""
         count = len(self.responses)
-        flat = ragged(self.responses)
+        response_tokens = ragged(self.responses)
         return Responses(
             prompt_tokens=ragged(self.prompts),
-            response_tokens=flat,
-            engine_logp=Ragged(np.zeros(len(flat.flat), np.float32), flat.offsets),
+            response_tokens=response_tokens,
+            engine_logp=Ragged(np.zeros(len(response_tokens.flat), np.float32), response_tokens.offsets),
             reward_R=np.array([self.reward(row) for row in range(count)], np.float32),
             group_R=np.arange(count) // self.group_size,
             truncated_R=np.zeros(count, bool),
@@ -109,5 +111,5 @@ class Frozen:
 
 
 def ragged(rows: list[npt.NDArray[np.int64]]) -> Ragged:
-    """Rows one after the other."""
+    """Concatenate rows of different lengths."""
     return Ragged(np.concatenate(rows), np.append(0, np.cumsum([len(row) for row in rows])))

@@ -1,10 +1,10 @@
-"""GRPO from one policy through the same prompts, by the project's alternating step and by TRL: seconds, and reward.
+"""Updates per second and reward of GRPO by the project and by TRL, with the same base policy and prompts.
 
     python -m tools.benchmarks grpo
 
 Both sample 8 responses to every prompt in float32, judge them with math-verify, and make the same number of updates of
-as many responses, with new rollouts every four updates. Ours writes rollouts, verdicts, policy and optimizer to a store
-besides; TRL writes nothing.
+as many responses, with new rollouts every four updates. The project also writes rollouts, verdicts, policy and
+optimizer to a store; TRL writes nothing.
 """
 
 import itertools
@@ -23,50 +23,39 @@ from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
-from tools.benchmarks.measured import Measured, Values, in_turn, ratio
-from tools.benchmarks.rollouts import PROMPT_COUNT, policy_and_prompts
-from tools.benchmarks.trl.sides import EPSILON, ON_CPU, PLAIN
+from tools.benchmarks.measurement import Measurement, Values, measure_interleaved, ratio
+from tools.benchmarks.rollouts import PROBLEMS, policy_and_prompts
+from tools.benchmarks.trl.trainers import GRPO, ON_CPU, PLAIN
 
 MU, GROUP, PER_UPDATE = 4, 8, 64
 NEW_TOKENS = 32
 LEARNING_RATE = 1e-4
 OURS, DEFAULTS, BEST = "ours", "TRL, its defaults", "TRL, its best"
 ROLLOUT = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=NEW_TOKENS)
-OPTIMIZE = OptimizeSettings.parse(
-    {
-        "preset": "grpo",
-        "objective": {
-            "aggregation": "token_mean",
-            "gate": {"low": 0.8, "high": 1.2},
-            "advantage": {"epsilon": EPSILON},
-        },
-        "responses_per_update": PER_UPDATE,
-        "learning_rate": LEARNING_RATE,
-        "weight_decay": 0.0,
-    }
-)
+OPTIMIZE = OptimizeSettings.parse({**GRPO, "responses_per_update": PER_UPDATE, "learning_rate": LEARNING_RATE})
 
 
-def ours(store: Store, policy: ArtifactRef, prompts: ArtifactRef, rewards: Values) -> Callable[[], float]:
-    """Seconds of the whole step."""
+def our_training(store: Store, policy: ArtifactRef, prompts: ArtifactRef, rewards: Values) -> Callable[[], float]:
+    """Return a function that trains with the project and returns the seconds of the whole step."""
     numbers = itertools.count()
 
-    def work() -> float:
-        fresh = Store(store.ref, "alternate", "benchmark", str(next(numbers)))
+    def train() -> float:
+        own = Store(store.ref, "alternate", "benchmark", str(next(numbers)))
         began = time.perf_counter()
-        made = train_alternating(fresh, ROLLOUT, VerifySettings(), OPTIMIZE, MU, policy, policy, [prompts], 0, 0)
-        took = time.perf_counter() - began
-        rows = read_table(store.path(made) / "metrics.parquet").to_pylist()
+        trained = train_alternating(own, ROLLOUT, VerifySettings(), OPTIMIZE, MU, policy, policy, [prompts], 0, 0)
+        seconds = time.perf_counter() - began
+        rows = read_table(store.path(trained) / "metrics.parquet").to_pylist()
         rewards[:] = [row["reward"] for row in rows]
-        return took
+        return seconds
 
-    return work
+    return train
 
 
-def theirs(policy: Path, rows: list[dict[str, Any]], best: bool, rewards: Values) -> Callable[[], float]:
-    """Seconds of the trainer from its making to its last update.
+def trl_training(policy: Path, rows: list[dict[str, Any]], best: bool, rewards: Values) -> Callable[[], float]:
+    """Return a function that trains with TRL and returns the seconds, with those of making the trainer.
 
-    Its best: one pass over 64 responses per update without recomputing activations; its defaults: 8 at a time.
+    With ``best``, every update is one micro-batch of 64 responses without gradient checkpointing. Otherwise TRL has its
+    defaults: micro-batches of 8 responses with gradient checkpointing.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
@@ -74,14 +63,14 @@ def theirs(policy: Path, rows: list[dict[str, Any]], best: bool, rewards: Values
 
     def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
         golds = [math_verify.parse(rf"\boxed{{{one}}}") for one in answer]
-        right = [
+        correct = [
             float(math_verify.verify(gold, math_verify.parse(text)))
             for gold, text in zip(golds, completions, strict=True)
         ]
-        rewards.append(float(np.mean(right)))
-        return right
+        rewards.append(float(np.mean(correct)))
+        return correct
 
-    def work() -> float:
+    def train() -> float:
         rewards.clear()
         began = time.perf_counter()
         size = PER_UPDATE if best else 8
@@ -108,11 +97,11 @@ def theirs(policy: Path, rows: list[dict[str, Any]], best: bool, rewards: Values
             trainer.train()
         return time.perf_counter() - began
 
-    return work
+    return train
 
 
-def measure(repeats: int) -> Measured:
-    """All three in turn."""
+def measure(repeats: int) -> Measurement:
+    """Measure all three."""
     rewards: dict[str, Values] = {OURS: [], DEFAULTS: [], BEST: []}
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(str(Path(folder) / "store"))
@@ -120,18 +109,18 @@ def measure(repeats: int) -> Measured:
         rows = read_table(store.path(prompts) / "prompts.parquet").select(["prompt", "answer"]).to_pylist()
         weights = store.path(policy, without=OPTIMIZER)
         ways = {
-            OURS: ours(store, policy, prompts, rewards[OURS]),
-            DEFAULTS: theirs(weights, rows, False, rewards[DEFAULTS]),
-            BEST: theirs(weights, rows, True, rewards[BEST]),
+            OURS: our_training(store, policy, prompts, rewards[OURS]),
+            DEFAULTS: trl_training(weights, rows, False, rewards[DEFAULTS]),
+            BEST: trl_training(weights, rows, True, rewards[BEST]),
         }
-        ways[OURS]()
-        seconds = in_turn(ways, repeats, "grpo")
+        ways[OURS]()  # This warms up.
+        seconds = measure_interleaved(ways, repeats, "grpo")
     last = {name: float(np.mean(values[-max(1, len(values) // 4) :])) for name, values in rewards.items()}
-    updates = PROMPT_COUNT * GROUP // PER_UPDATE
+    updates = len(PROBLEMS) * GROUP // PER_UPDATE
     rates = {name: [updates / one for one in values] for name, values in seconds.items()}
-    return Measured(
+    return Measurement(
         name="grpo",
-        what=f"{updates} updates of GRPO with mu = {MU} on a tiny policy, from generation to the last update.",
+        what=f"{updates} updates of GRPO with mu = {MU} on a tiny policy, with their generation and verification.",
         unit="updates/s",
         ways=rates,
         ratios=[ratio(rates, OURS, BEST, 1.5), ratio(rates, OURS, DEFAULTS)],

@@ -1,10 +1,10 @@
-"""The longest response that can be learned from before memory runs out, beside TRL's trainer.
+"""Longest response that the trainer and TRL's can train on with limited memory.
 
     python -m tools.benchmarks longest
 
-Two responses of one length to one prompt, one update, in a process whose memory is limited before it. TRL's length
-rises by the square root of two until an update fails. Model and sides are those of the benchmark of memory; TRL takes
-one response at a time.
+An update over two responses of one length to one prompt runs in its own process, whose memory is limited before the
+update. For TRL, the length is multiplied by the square root of two until an update fails. Models and trainers are those
+of the benchmark ``memory``; TRL takes one response at a time.
 """
 
 import resource
@@ -16,37 +16,37 @@ from pathlib import Path
 
 import torch
 
-from tools.benchmarks.measured import Measured, ratio
-from tools.benchmarks.trl.frozen import Frozen
-from tools.benchmarks.trl.memory import OURS, QWEN, THEIRS_BEST, side, status
+from tools.benchmarks.measurement import Measurement, memory_mib, ratio
+from tools.benchmarks.trl.frozen import FrozenRollouts
+from tools.benchmarks.trl.memory import OURS, QWEN, TRL_BEST, make_trainer
 
 LIMIT_MIB = 1024
-"""Memory that an update may allocate, beyond what the process has once the trainer is made."""
+"""Memory that an update may allocate, in addition to the memory of the process before the update."""
 SHORTEST = 256
 MULTIPLES = (4, 8)
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "MemoryError", "std::bad_alloc")
 
 
 def length(step: int) -> int:
-    """Tokens at a step of the search."""
+    """Return the tokens of a response at a step of the search."""
     return round(SHORTEST * 2 ** (step / 2))
 
 
-def child(name: str, tokens: int) -> None:
-    """One update, or a failure."""
+def update_with_limit(name: str, tokens: int) -> None:
+    """Make an update with limited memory, which fails if the memory is not enough."""
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as folder:
-        trained = side(name, Frozen(QWEN, 1, 2, median=1e9, longest=tokens), Path(folder))
-        limit = (status("VmData") + LIMIT_MIB * 1024) * 1024
+        trainer = make_trainer(name, FrozenRollouts(QWEN, 1, 2, median=1e9, longest=tokens), Path(folder))
+        limit = int((memory_mib("VmData") + LIMIT_MIB) * 2**20)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-        trained.update()
+        trainer.update()
 
 
 def fits(name: str, tokens: int) -> bool:
-    """Return True if an update over responses of that length ends.
+    """Return whether an update over responses of a length has enough memory.
 
     Raises:
-        RuntimeError: it failed for another reason than memory.
+        RuntimeError: the update failed for another reason.
     """
     command = [sys.executable, "-m", "tools.benchmarks.trl.longest", name, str(tokens)]
     ended = subprocess.run(command, capture_output=True, text=True)
@@ -55,22 +55,21 @@ def fits(name: str, tokens: int) -> bool:
     return ended.returncode == 0
 
 
-def measure(repeats: int) -> Measured:
-    """Once, since what fits is the same every time. TRL first; ours at multiples of what TRL reaches."""
-    steps = count()
-    theirs = next(length(step) for step in steps if not fits(THEIRS_BEST, length(step + 1)))
-    ours = max((times * theirs for times in MULTIPLES if fits(OURS, times * theirs)), default=0)
-    values = {OURS: [float(ours)], THEIRS_BEST: [float(theirs)]}
-    return Measured(
+def measure(repeats: int) -> Measurement:
+    """Search once, because the result is always the same: first for TRL, then for ours at multiples of its length."""
+    trl = next(length(step) for step in count() if not fits(TRL_BEST, length(step + 1)))
+    ours = max((times * trl for times in MULTIPLES if fits(OURS, times * trl)), default=0)
+    values = {OURS: [float(ours)], TRL_BEST: [float(trl)]}
+    return Measurement(
         name="longest",
-        what=f"The longest response whose update allocates at most {LIMIT_MIB} MiB. Ours was tried at "
-        f"{' and '.join(map(str, MULTIPLES))} times the length of TRL's, and not beyond.",
+        what=f"The longest response whose update allocates at most {LIMIT_MIB} MiB. Ours was only tried at "
+        f"{' and '.join(map(str, MULTIPLES))} times the length of TRL's.",
         unit="tokens",
         ways=values,
-        ratios=[ratio(values, OURS, THEIRS_BEST, 4)],
+        ratios=[ratio(values, OURS, TRL_BEST, 4)],
         facts={"vocabulary": QWEN.vocabulary},
     )
 
 
 if __name__ == "__main__":
-    child(sys.argv[1], int(sys.argv[2]))
+    update_with_limit(sys.argv[1], int(sys.argv[2]))

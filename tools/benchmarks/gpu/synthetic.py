@@ -1,5 +1,9 @@
-"""Models of real shapes with random weights, and rollouts with log-normal lengths."""
+"""Models of real shapes with random weights, and rollouts with log-normal lengths.
 
+Legend of shapes: T response tokens of a micro-batch.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -36,7 +40,7 @@ SHAPES = {
 
 
 def make_model(shape: str, attention: str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """A model with random weights, which stops at no token."""
+    """Return a model with random weights and without a stop token."""
     torch.manual_seed(0)
     config = Qwen2Config(**SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=2**20, eos_token_id=None)
     with torch.device(device):
@@ -47,30 +51,30 @@ def make_model(shape: str, attention: str, device: torch.device, dtype: torch.dt
 def make_backend(
     shape: str, device: torch.device, chunk_tokens: int, checkpointing: bool = False, liger: bool = False
 ) -> Backend:
-    """The trainer's plain torch backend: bfloat16 on a GPU, with float32 weights and moments."""
-    options = SimpleNamespace(
+    """Return the torch backend of the trainer: bfloat16 on a GPU, with weights and moments in float32."""
+    backend = SimpleNamespace(
         kind="torch",
         dtype="bfloat16" if device.type == "cuda" else "float32",
         gradient_checkpointing=checkpointing,
         liger=liger,
     )
     settings = SimpleNamespace(
-        backend=options, max_grad_norm=1.0, learning_rate=1e-6, adam_beta1=0.9, adam_beta2=0.999, weight_decay=0.0
+        backend=backend, max_grad_norm=1.0, learning_rate=1e-6, adam_beta1=0.9, adam_beta2=0.999, weight_decay=0.0
     )
     scorer = Scorer(make_model(shape, PACKED_ATTENTION, device, torch.float32), chunk_tokens)
-    return open_backend(scorer, settings)  # type: ignore[arg-type]  # what it reads, without the settings' packages
+    return open_backend(scorer, settings)  # type: ignore[arg-type]  # It reads no other settings.
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Prompts and responses, token ids each."""
+    """Token ids of prompts and responses."""
 
     prompts: list[Tokens]
     responses: list[Tokens]
 
     @staticmethod
     def make(shape: str, count: int, median: float, longest: int) -> "Rollouts":
-        """Responses whose lengths are log-normal with a standard deviation of 0.8, in a seeded order."""
+        """Return random rollouts. The logarithms of the response lengths have a standard deviation of 0.8."""
         random = np.random.default_rng(0)
         vocabulary = int(SHAPES[shape]["vocab_size"])
         lengths = np.clip(random.lognormal(np.log(median), 0.8, count), 1, longest).astype(int)
@@ -79,40 +83,47 @@ class Rollouts:
 
     @property
     def tokens(self) -> int:
-        """Tokens of prompts and responses together."""
+        """Number of tokens of all prompts and responses."""
         return sum(map(len, self.prompts)) + sum(map(len, self.responses))
 
-    def sequences(self) -> list[int]:
-        """Tokens of each prompt with its response."""
+    def lengths(self) -> list[int]:
+        """Return the number of tokens of each prompt with its response."""
         return [len(p) + len(r) for p, r in zip(self.prompts, self.responses, strict=True)]
 
     def micro_batches(self, budget: int) -> list[MicroBatch]:
-        """Sorted by length and packed, as the trainer does it."""
-        parts: list[list[int]] = [[]]
-        lengths = self.sequences()
-        for row in np.argsort(lengths, kind="stable"):
-            if parts[-1] and sum(lengths[one] for one in parts[-1]) + lengths[row] > budget:
-                parts.append([])
-            parts[-1].append(int(row))
+        """Return packed micro-batches of rollouts that are sorted by length, as in the trainer."""
+        lengths = self.lengths()
+        order = np.argsort(lengths, kind="stable").tolist()
+        parts = split_rows(order, lambda part: sum(lengths[row] for row in part), budget)
         return [pack([self.prompts[row] for row in part], [self.responses[row] for row in part]) for part in parts]
 
 
-def operations(shape: str, rollouts: Rollouts) -> float:
-    """Useful floating-point operations of a forward and backward pass: nothing computed twice, no padding.
+def split_rows(rows: Iterable[int], tokens: Callable[[list[int]], int], budget: int) -> list[list[int]]:
+    """Split rows into consecutive parts with at most ``budget`` tokens, or a single row."""
+    parts: list[list[int]] = [[]]
+    for row in rows:
+        if parts[-1] and tokens([*parts[-1], row]) > budget:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
 
-    Six per weight and token, the output embedding's for response tokens alone; and causal attention.
+
+def operations(shape: str, rollouts: Rollouts) -> float:
+    """Return the floating-point operations of a forward and backward pass without padding and recomputation.
+
+    There are six per weight and token, and those of causal attention. The output embedding counts for response tokens.
     """
-    of = SHAPES[shape]
-    hidden, layers, heads = of["hidden_size"], of["num_hidden_layers"], of["num_attention_heads"]
-    kv = hidden // heads * of["num_key_value_heads"]
-    layer = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * of["intermediate_size"]
-    attention = 6 * hidden * layers * sum(length**2 for length in rollouts.sequences())
-    head = 6 * hidden * of["vocab_size"] * sum(map(len, rollouts.responses))
+    sizes = SHAPES[shape]
+    hidden, layers, heads = sizes["hidden_size"], sizes["num_hidden_layers"], sizes["num_attention_heads"]
+    kv = hidden // heads * sizes["num_key_value_heads"]
+    layer = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * sizes["intermediate_size"]
+    attention = 6 * hidden * layers * sum(length**2 for length in rollouts.lengths())
+    head = 6 * hidden * sizes["vocab_size"] * sum(map(len, rollouts.responses))
     return 6.0 * layer * layers * rollouts.tokens + attention + head
 
 
-def loss_of(logp_T: Tensor) -> Tensor:
-    """A policy gradient with alternating advantages."""
+def policy_gradient_loss(logp_T: Tensor) -> Tensor:
+    """Return the loss of a policy gradient whose advantages are 1 and -1 in turn."""
     sign_T = torch.ones_like(logp_T)
     sign_T[::2] = -1
     return -((logp_T - logp_T.detach()).exp() * sign_T).sum()

@@ -1,8 +1,8 @@
-"""An update over frozen rollouts, by the project's trainer and by TRL's.
+"""Updates over frozen rollouts by the trainer of the project and by that of TRL.
 
-Both sum gradients over micro-batches, clip them and make one fused AdamW step. Ours sorts by length and packs up to a
-budget of tokens; TRL pads all responses of a generation to the longest one. TRL gets its rollouts from a stub, whose
-time and that of rewards is not counted.
+Both sum gradients over micro-batches, clip them and make one fused AdamW step. The trainer of the project sorts
+responses by length and packs them up to a budget of tokens. TRL pads all responses of a generation to the longest one.
+TRL gets its rollouts from a stub; the time of the stub and of the rewards is not counted.
 """
 
 import os
@@ -25,7 +25,7 @@ from tasks.train.backends import open_backend
 from tasks.train.outcome import Outcome
 from tasks.train.trainer import Trainer
 from tools.benchmarks.gpu.device import wait
-from tools.benchmarks.trl.frozen import Frozen
+from tools.benchmarks.trl.frozen import FrozenRollouts
 
 LEARNING_RATE = 1e-6
 PLAIN: dict[str, Any] = {
@@ -35,26 +35,30 @@ PLAIN: dict[str, Any] = {
     "logging_strategy": "no",
     "disable_tqdm": True,
 }
-"""TRL showing and saving nothing."""
+"""Arguments of TRL with which it shows and saves nothing."""
 ON_CPU: dict[str, Any] = {"bf16": False, "use_cpu": True}
-"""TRL in float32."""
+"""Arguments of TRL for float32 on a CPU."""
 EPSILON = 1e-4
-"""Added to the standard deviation of a group's rewards, as TRL does."""
+"""Number that TRL adds to the standard deviation of a group's rewards."""
+GRPO: dict[str, Any] = {
+    "preset": "grpo",
+    "objective": {
+        "aggregation": "token_mean",
+        "advantage": {"epsilon": EPSILON},
+        "gate": {"low": 0.8, "high": 1.2},
+    },
+    "weight_decay": 0.0,
+}
+"""Settings of GRPO as in TRL with the loss_type dapo: the gate is [0.8, 1.2], and the loss is a mean over tokens."""
 
 
-def settings(frozen: Frozen, budget: int, backend: dict[str, Any]) -> OptimizeSettings:
-    """GRPO as TRL's loss_type dapo has it: clipping to [0.8, 1.2], a mean over tokens."""
+def settings(frozen: FrozenRollouts, budget: int, backend: dict[str, Any]) -> OptimizeSettings:
+    """Return the settings of an update over frozen rollouts."""
     return OptimizeSettings.parse(
         {
-            "preset": "grpo",
-            "objective": {
-                "aggregation": "token_mean",
-                "advantage": {"epsilon": EPSILON},
-                "gate": {"low": 0.8, "high": 1.2},
-            },
+            **GRPO,
             "responses_per_update": len(frozen.responses),
             "learning_rate": LEARNING_RATE,
-            "weight_decay": 0.0,
             "tokens_per_micro_batch": budget,
             "max_logp_mismatch": 1e9,
             "backend": backend,
@@ -63,20 +67,21 @@ def settings(frozen: Frozen, budget: int, backend: dict[str, Any]) -> OptimizeSe
 
 
 def _now() -> float:
-    """Seconds, once a GPU has done what it was given."""
+    """Return the time in seconds, after a GPU has finished its work."""
     wait()
     return time.perf_counter()
 
 
-class Ours:
-    """The project's trainer."""
+class OurTrainer:
+    """The trainer of the project, with frozen rollouts."""
 
-    def __init__(self, frozen: Frozen, budget: int, checkpointing: bool = False, **backend: Any) -> None:
-        chosen = settings(frozen, budget, {"gradient_checkpointing": checkpointing, **backend})
-        scorer = Scorer(frozen.shape.model(PACKED_ATTENTION), chosen.logp_chunk_tokens)
-        self.trainer = Trainer(open_backend(scorer, chosen), chosen, frozen.longest, phase=self._phase)
+    def __init__(self, frozen: FrozenRollouts, budget: int, checkpointing: bool = False, **backend: Any) -> None:
+        optimize = settings(frozen, budget, {"gradient_checkpointing": checkpointing, **backend})
+        scorer = Scorer(frozen.shape.model(PACKED_ATTENTION), optimize.logp_chunk_tokens)
+        self.trainer = Trainer(open_backend(scorer, optimize), optimize, frozen.longest, phase=self._phase)
         self.seconds: dict[str, float] = defaultdict(float)
-        self._responses = frozen.collected()
+        """Seconds of the phases of the last update."""
+        self._responses = frozen.as_responses()
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -85,21 +90,21 @@ class Ours:
         self.seconds[name] += _now() - start
 
     def gradients(self) -> tuple[float, dict[str, Tensor]]:
-        """Loss and gradients of an update, before they are clipped."""
+        """Make an update, and return its loss and its gradients before they are clipped."""
         backend = self.trainer.backend
         step = backend.step
-        found: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
 
-        def stepped(denominator: float, learning_rate: float) -> float:
-            found.update({name: p.grad / denominator for name, p in backend.model.named_parameters()})
+        def copying_step(denominator: float, learning_rate: float) -> float:
+            gradients.update({name: p.grad / denominator for name, p in backend.model.named_parameters()})
             return step(denominator, learning_rate)
 
-        with patch.object(backend, "step", stepped):
+        with patch.object(backend, "step", copying_step):
             outcome = self._train()
-        return outcome.rows[-1]["loss"], found
+        return outcome.rows[-1]["loss"], gradients
 
     def update(self) -> float:
-        """Seconds of one; ``seconds`` has those of the log-probabilities before it."""
+        """Make an update, and return its seconds without those of the log-probabilities before it."""
         self._train()
         return self.seconds["optimize"]
 
@@ -109,21 +114,22 @@ class Ours:
 
 
 @dataclass
-class Theirs:
-    """TRL's trainer; another argument than these keeps its default."""
+class TrlTrainer:
+    """The trainer of TRL, with frozen rollouts and the defaults of all other arguments."""
 
-    frozen: Frozen
+    frozen: FrozenRollouts
     folder: Path
     micro_batch: int = 8
     checkpointing: bool = True
     max_grad_norm: float = 1.0
     arguments: Mapping[str, Any] = field(default_factory=lambda: ON_CPU)
-    """More of TRL's."""
+    """Other arguments of TRL."""
     seconds: float = 0.0
+    """Seconds of the last update."""
     trainer: Any = field(init=False)
-    _apart: float = 0.0
+    _rollout_seconds: float = 0.0
     _start: float = 0.0
-    _look: bool = False
+    _copies_gradients: bool = False
     _losses: list[Tensor] = field(default_factory=list)
     _gradients: dict[str, Tensor] = field(default_factory=dict)
 
@@ -134,7 +140,7 @@ class Theirs:
         os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
         from trl import GRPOConfig, GRPOTrainer
 
-        frozen, seen = self.frozen, self
+        frozen, outer = self.frozen, self
         count = len(frozen.responses)
 
         class Rollouts:
@@ -156,30 +162,30 @@ class Theirs:
         def reward(**_: Any) -> list[float]:
             return [frozen.reward(row) for row in rollouts.rows]
 
-        class Timed(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
+        class TimedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
             def compute_loss(self, *arguments: Any, **named: Any) -> Any:
                 loss = super().compute_loss(*arguments, **named)
-                seen._losses.append(loss.detach())
+                outer._losses.append(loss.detach())
                 return loss
 
             def _generate_and_score_completions(self, inputs: Any) -> Any:
                 start = _now()
-                made = super()._generate_and_score_completions(inputs)
-                seen._apart += _now() - start
-                return made
+                completions = super()._generate_and_score_completions(inputs)
+                outer._rollout_seconds += _now() - start
+                return completions
 
         class Clock(TrainerCallback):  # type: ignore[misc]  # TRL has no types here
             def on_step_begin(self, *_: Any, **__: Any) -> None:
-                seen._losses.clear()
-                seen._apart, seen._start = 0.0, _now()
+                outer._losses.clear()
+                outer._rollout_seconds, outer._start = 0.0, _now()
 
             def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-                if seen._look:
-                    named = seen.trainer.model.named_parameters()
-                    seen._gradients = {name: parameter.grad.clone() for name, parameter in named}
+                if outer._copies_gradients:
+                    named = outer.trainer.model.named_parameters()
+                    outer._gradients = {name: parameter.grad.clone() for name, parameter in named}
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                seen.seconds = _now() - seen._start - seen._apart
+                outer.seconds = _now() - outer._start - outer._rollout_seconds
 
         assert count % self.micro_batch == 0
         arguments = GRPOConfig(
@@ -196,7 +202,7 @@ class Theirs:
             **PLAIN,
             **self.arguments,
         )
-        self.trainer = Timed(
+        self.trainer = TimedTrainer(
             model=frozen.shape.model("sdpa"),
             reward_funcs=reward,
             args=arguments,
@@ -208,14 +214,17 @@ class Theirs:
         self.trainer.remove_callback(PrinterCallback)
 
     def gradients(self) -> tuple[float, dict[str, Tensor]]:
-        """Loss and gradients of an update; they are looked at after clipping, which must not have done anything."""
-        self._look = True
+        """Make an update, and return its loss and its gradients after clipping.
+
+        ``max_grad_norm`` must be so large that clipping changes nothing.
+        """
+        self._copies_gradients = True
         self.update()
-        self._look = False
+        self._copies_gradients = False
         return float(sum(self._losses)), self._gradients
 
     def update(self) -> float:
-        """Seconds of one."""
+        """Make an update, and return its seconds."""
         self.trainer._step, self.trainer._buffered_inputs = 0, None
         self.trainer.train()
         return self.seconds
