@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +11,7 @@ from tasks.errors import DataError, SettingsError
 from tasks.settings import TRAINING_SETS, ArithmeticSettings, OperationSettings, PromptsSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
-from tests.data.hub import lines
+from tests.data.hub import lines, parquet
 from tests.prepared import VERIFY, prepare_measured, prepare_training
 
 WORDS = st.sampled_from(["a", "bag", "of", "red", "marbles", "holds", "three", "green", "ones", "than", "white"])
@@ -135,14 +133,12 @@ def test_every_known_training_set_is_pinned_and_others_are_refused() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_a_set_of_the_hub_is_cut_into_held_out_and_trained(store: Store, tmp_path: Path, share: float) -> None:
-    folder = tmp_path / "mirror/openai/gsm8k/main"
-    folder.mkdir(parents=True)
-    rows = {"question": [f"What is {n} plus 1?" for n in range(60)], "answer": [f"#### {n + 1}" for n in range(60)]}
-    pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
-    mirror = str(tmp_path / "mirror")
+    (tmp_path / "openai/gsm8k/main").mkdir(parents=True)
+    rows = [{"question": f"What is {number} plus 1?", "answer": f"#### {number + 1}"} for number in range(60)]
+    (tmp_path / "openai/gsm8k/main/train-00000-of-00001.parquet").write_bytes(parquet(rows))
+    operation = OperationSettings(mirror=str(tmp_path))
     for each in (0.5, share):
         prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=each)
-        held_out = prepare_measured(store, prompts, mirror, problems=3)
-        operation = OperationSettings(mirror=mirror)
+        held_out = prepare_measured(store, prompts, operation.mirror, problems=3)
         made = prepare_training_set(store, prompts.training_set, VERIFY, "", [held_out], operation)
     assert 0 < store.manifest(made).facts["prompts"] < 60
