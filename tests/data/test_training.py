@@ -29,7 +29,6 @@ def test_a_shared_run_of_words_is_found(problem: list[str], before: list[str], a
     start = data.draw(st.integers(0, len(problem) - 13))
     planted = " ".join([*before, *problem[start : start + 13], *after])
     found = problems(13, " ".join(problem)).find(planted)
-    assert found is not None
     assert (found.benchmark, found.problem) == ("mine", "0")
 
 
@@ -125,7 +124,6 @@ def test_every_known_training_set_is_pinned_and_others_are_refused() -> None:
         settings = PromptsSettings.parse({"source": name, "prompts_per_stage": 1})
         assert settings.rows.pinned
         assert settings.training_set.max_unusable_share == 0.05
-        assert settings.held_out is not None
         assert settings.held_out.share == 0.1
     with pytest.raises(SettingsError, match=r"prompts.source: got 'dapo17k'; no training set .*; known: math, "):
         PromptsSettings.parse({"prompts_per_stage": 1, "source": "dapo17k"})

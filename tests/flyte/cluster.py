@@ -156,12 +156,10 @@ class Cluster:
     def resource(self, name: str) -> dict[str, Any] | None:
         """Flyte's record of an execution in the cluster."""
         try:
-            found: dict[str, Any] = self.objects_api.get_namespaced_custom_object(
-                "flyte.lyft.com", "v1alpha1", NAMESPACE, "flyteworkflows", name
-            )
+            place = ("flyte.lyft.com", "v1alpha1", NAMESPACE, "flyteworkflows")
+            return self.objects_api.get_namespaced_custom_object(*place, name)
         except kubernetes.client.ApiException:
             return None
-        return found
 
     # Pods
 
@@ -251,5 +249,4 @@ def take_away(what: str, seconds: float) -> None:
 
 def task_of(pod: Any) -> str:
     """The function of a pod's task, of which Flyte makes a label: ``tasks-flyte-ends-open-run``."""
-    label: str = pod.metadata.labels["task-name"]
-    return label.split("-", 3)[3]
+    return pod.metadata.labels["task-name"].split("-", 3)[3]

@@ -43,8 +43,7 @@ def workflow(values: dict[str, Any], overrides: str, graph: PythonFunctionWorkfl
     made = open_run(
         **sections, store=values["store"], seed=values.get("seed", 0), updates_per_rollout=0, overrides=overrides
     )
-    settings: RunSettings = made.run.settings
-    return settings
+    return made.run.settings
 
 
 def experiment(values: dict[str, Any], overrides: str) -> RunSettings:

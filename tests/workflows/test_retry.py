@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 from flyteidl.core import errors_pb2, execution_pb2, literals_pb2
-from flytekit import FlyteContextManager, PythonFunctionTask, map_task
+from flytekit import PythonFunctionTask, map_task
 from flytekit.configuration import ImageConfig, SerializationSettings
 from flytekit.core.array_node_map_task import ArrayNodeMapTask
-from flytekit.core.type_engine import TypeEngine
-from flytekit.core.utils import load_proto_from_file, write_proto_to_file
+from flytekit.core.utils import load_proto_from_file
 
 from tasks.flyte.inputs import OptimizeInputs, RolloutInputs
 from tasks.flyte.tasks import generate, optimize
 from tasks.process.provenance import code
 from tasks.settings import BackendSettings, OperationSettings
 from tasks.store import ArtifactRef
+from tests.platform.propeller import filled, literals
 from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_stage, prepare_verdicts
+from tests.report.pages import words
 from tests.workflows.failing import fail
 from tests.workflows.runs import assert_succeeded
 from tools import ROOT
@@ -38,20 +39,14 @@ Pod = Callable[..., Program]
 
 def pod_of(task: PythonFunctionTask | ArrayNodeMapTask, values: Mapping[str, Any], folder: Path) -> Pod:
     """How Flyte starts a task with these inputs; an attempt's data are in folders that end with its number."""
-    context = FlyteContextManager.current_context()
-    literals = TypeEngine.dict_to_literal_map(context, dict(values), task.python_interface.inputs)
-    write_proto_to_file(literals.to_flyte_idl(), str(folder / "inputs.pb"))
+    inputs = literals_pb2.LiteralMap(literals=literals(task, values))
+    (folder / "inputs.pb").write_bytes(inputs.SerializeToString())
 
     def start(number: int, **variables: str) -> Program:
-        (folder / f"outputs-{number}").mkdir()
-        filled = {
-            "{{.input}}": str(folder / "inputs.pb"),
-            "{{.outputPrefix}}": str(folder / f"outputs-{number}"),
-            "{{.rawOutputDataPrefix}}": str(folder / "raw"),
-            "{{.checkpointOutputPrefix}}": str(folder / f"checkpoint-{number}"),
-            "{{.prevCheckpointPrefix}}": str(folder / f"checkpoint-{number - 1}") if number else '""',
-        }
-        command = [filled.get(one, one) for one in task.get_command(SETTINGS)]
+        outputs, earlier = folder / f"outputs-{number}", f"{folder}/{number - 1}/checkpoint" if number else '""'
+        outputs.mkdir()
+        data = (str(folder / "inputs.pb"), str(outputs), f"{folder}/{number}", earlier)
+        command = filled(task.get_command(SETTINGS), *data)
         environment = {**os.environ, "HOME": str(folder), "FLYTE_INTERNAL_EXECUTION_ID": "e", **variables}
         return Program(command, environment, together=True)
 
@@ -113,19 +108,24 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, training
     assert not list(store.root.glob("progress/*"))
 
 
-def test_a_stopped_shard_of_a_map_task_asks_for_a_retry(learner: Learner, tmp_path: Path) -> None:
+def test_a_stopped_shard_of_a_map_task_asks_for_a_retry_that_leaves_a_deck(learner: Learner, tmp_path: Path) -> None:
+    """A map task by itself writes no deck."""
     store, policy = learner
     inputs = RolloutInputs(store=store.ref, seed=1, settings=IN_PARTS)
     mapped = map_task(partial(generate, inputs=inputs, policy=policy, stage=0))
-    shards = prepare_stage(store, MANY, 0, 1)
+    shards = prepare_stage(store, MANY.model_copy(update={"prompts_per_shard": 128}), 0, 1)
     values = {"inputs": inputs, "policy": policy, "prompts": shards, "stage": 0}
-    index = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": "0"}
+    index = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": "1"}
     start = pod_of(mapped, values, tmp_path)
     error = stopped(start(0, **index), lambda: len(list(store.root.glob("progress/*/rollouts-*"))) > 4, tmp_path)
     assert "stopped by SIGTERM after rollouts" in error.message
     assert_succeeded(start(1, **index).end())
     assert (tmp_path / "outputs-1/outputs.pb").is_file()
     assert not list(store.root.glob("progress/*"))
+    (made,) = (one for one in store.manifests("rollouts") if one.parents["prompts"] == [shards[1]])
+    deck = words((tmp_path / "outputs-1/deck.html").read_text())
+    for text in (made.digest, "First rows of rollouts.parquet prompt_id prompt answer", "responses_per_prompt 4"):
+        assert text in deck
 
 
 def test_a_task_of_other_code_than_its_images_is_refused(tmp_path: Path) -> None:
