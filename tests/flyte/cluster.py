@@ -168,10 +168,6 @@ class Cluster:
         found = self.pods_api.list_namespaced_pod(NAMESPACE, label_selector=f"execution-id={execution.name}").items
         return list(found)
 
-    def tasks_with_pods(self, execution: Execution) -> set[str]:
-        """The tasks that an execution has pods for: ``open-run``, ``map-generate-...``, ..."""
-        return {task_of(pod) for pod in self.pods(execution)}
-
     def running(self, execution: Execution, task: str) -> Any:
         """The first running pod of a task, by the beginning of its name: ``prepare-policy``, ``map-generate``."""
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -87,7 +86,7 @@ def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: Finished) -> None
 
 def test_a_second_run_executes_nothing(finished: Finished) -> None:
     runner, output = finished
-    start, decks = time.monotonic(), set((runner.folder / "tmp").rglob("deck.html"))
+    decks = set((runner.folder / "tmp").rglob("deck.html"))
     again = runner.made("mu_grpo_2", "--seed", "2")
     assert set((runner.folder / "tmp").rglob("deck.html")) == decks
     assert steps(output)
@@ -95,7 +94,6 @@ def test_a_second_run_executes_nothing(finished: Finished) -> None:
     assert re.search(r"^now +\d+ artifacts made, 0 from the cache, in \d", output, re.MULTILINE)
     assert re.search(r"^now +0 artifacts made, \d+ from the cache, in \d", again, re.MULTILINE)
     assert _table(again) == _table(output)
-    assert time.monotonic() - start < 60
 
 
 OPERATION = (
