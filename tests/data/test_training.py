@@ -108,8 +108,8 @@ def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_p
     assert store.manifests("prompts") == []
 
 
-def test_generated_problems_never_meet_those_of_another_share(store: Store, tmp_path: Path) -> None:
-    """Whoever evaluates on more held-out problems than training spares does not train on them."""
+def test_generated_problems_of_a_benchmark_are_not_trained_on(store: Store) -> None:
+    """The benchmark holds out a larger share of all problems than the training set."""
     settings = PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings(levels=[1]))
     source = {"arithmetic": {"levels": [1], "held_out_share": 0.5}}
     half = prepare_measured(store, settings, benchmarks=[{"name": "half", "source": source}])

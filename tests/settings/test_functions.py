@@ -16,7 +16,9 @@ SCORE = "def score(prompt, response, answer):\n    return 1.0\n"
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a module ``mine``."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SCORE)
     return tmp_path
 
 
@@ -54,6 +56,7 @@ def test_a_function_in_a_package_that_can_be_imported(here: Path, monkeypatch: p
     ],
 )
 def test_an_object_that_is_no_reward_function_is_refused(here: Path, text: str | None, message: str) -> None:
+    (here / "mine.py").unlink()
     if text is not None:
         (here / "mine.py").write_text(text)
     with pytest.raises(SettingsError, match=rf"verify.function: got 'mine:score'; .*{message}"):
@@ -95,14 +98,12 @@ def test_the_key_of_verification_follows_the_source_and_nothing_else(here: Path)
 
 
 def test_settings_that_were_read_before_need_no_file(here: Path) -> None:
-    (here / "mine.py").write_text(SCORE)
     settings = read()
     (here / "mine.py").unlink()
     assert VerifySettings.model_validate_json(settings.model_dump_json()) == settings
 
 
 def test_a_copied_digest_is_computed_anew_when_a_user_gives_the_settings(here: Path) -> None:
-    (here / "mine.py").write_text(SCORE)
     run = RunSettings.read(CONFIG, "verify.kind=function verify.function=mine:score")
     (here / "mine.py").write_text(SCORE.replace("1.0", "2.0"))
     digest = find_function("mine:score").digest
@@ -119,8 +120,7 @@ def test_an_override_of_the_function_has_the_digest_of_the_new_one(here: Path) -
     assert changed.source_digest == find_function("more:score").digest != run.verify.source_digest
 
 
-def test_a_benchmark_of_mathematics_is_judged_as_such_in_a_run_with_a_function(here: Path) -> None:
-    (here / "mine.py").write_text(SCORE)
+def test_a_benchmark_of_mathematics_is_judged_as_such_in_a_run_with_a_function() -> None:
     same = {"name": "same", "answer_type": "function", "source": {"arithmetic": {}}}
     benchmarks = json.dumps(["held_out", same, {"name": "math500", "problems": 10}])
     given = f"verify.deadline_seconds=7 evaluate.benchmarks='{benchmarks}' policy='{{path: some/policy}}'"

@@ -61,7 +61,7 @@ def outcome(door: Callable[[], RunSettings]) -> RunSettings | str:
 
 
 @pytest.mark.parametrize("graph", [mu_grpo, grpo, retrain, arm, weekly], ids=lambda graph: graph.name)
-def test_what_overrides_make_right_is_an_input_of_every_workflow(graph: PythonFunctionWorkflow, tmp_path: Path) -> None:
+def test_every_workflow_takes_inputs_that_overrides_correct(graph: PythonFunctionWorkflow, tmp_path: Path) -> None:
     values = {**yaml.safe_load(CONFIG.read_text()), "store": str(tmp_path / "store")}
     values["rollout"]["temperature"] = 0.7
     assert workflow(values, "rollout.temperature=1.0", graph).rollout.temperature == 1

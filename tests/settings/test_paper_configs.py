@@ -13,7 +13,7 @@ from tools.paper_table import FOLDER, TABLE, PaperRun, covers, leaves, runs
 PATHS = [*(run.path for run in runs()), REPRODUCE, PAGE]
 MODEL = "qwen2.5-math-7b"
 GRPO = {"updates_per_rollout", "rollout.engine.gpu_memory_share", "optimize.preset"}
-"""Where the baseline differs: mu, and what room generation has beside training."""
+"""Settings in which the baseline differs: mu, the share of GPU memory for generation, and the preset."""
 RUNS = pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run.path.parent.name}/{run.path.stem}")
 
 

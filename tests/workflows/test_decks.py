@@ -19,7 +19,7 @@ def tabs(deck: str) -> list[str]:
 
 
 def deck_of(decks: list[str], manifest: Manifest) -> str:
-    """The one that tells of an artifact."""
+    """The deck that shows an artifact."""
     (found,) = {deck for deck in decks if re.search(rf"<td[^>]*>{manifest.digest}</td>", deck)}
     return found
 

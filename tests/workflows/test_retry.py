@@ -61,18 +61,6 @@ def training_values(
     return {**same, "rollouts": rollouts, "verdicts": verdicts, "stage": 0}
 
 
-@pytest.fixture
-def training(learner: Learner, tmp_path: Path, request: pytest.FixtureRequest) -> Pod:
-    """A training of many small updates, by the backend that a test names."""
-    store, policy = learner
-    rollouts, verdicts = prepare_verdicts(store, policy, MANY)
-    backend = getattr(request, "param", {})
-    settings = OPTIMIZE.model_copy(update={"responses_per_update": 4, "backend": BackendSettings.parse(backend)})
-    often = OperationSettings(updates_per_checkpoint=8)
-    inputs = OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=often)
-    return pod_of(optimize, training_values(inputs, policy, rollouts, verdicts), tmp_path)
-
-
 def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_pb2.ContainerError:
     """What an attempt tells Flyte that gets SIGTERM once it has saved something."""
     while not saved() and first.returncode is None:
@@ -88,23 +76,27 @@ def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_p
     return error
 
 
-@pytest.mark.parametrize(
-    "training", [{}, pytest.param(GROUP, marks=pytest.mark.long)], ids=["torch", "deepspeed"], indirect=True
-)
-def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, training: Pod, tmp_path: Path) -> None:
-    store, _ = learner
-    error = stopped(training(0), lambda: any(store.root.glob("progress/*/train-*/manifest.json")), tmp_path)
+@pytest.mark.parametrize("backend", [{}, pytest.param(GROUP, marks=pytest.mark.long)], ids=["torch", "deepspeed"])
+def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, backend: Any, tmp_path: Path) -> None:
+    """The task trains with many small updates."""
+    store, policy = learner
+    rollouts, verdicts = prepare_verdicts(store, policy, MANY)
+    settings = OPTIMIZE.model_copy(update={"responses_per_update": 4, "backend": BackendSettings.parse(backend)})
+    often = OperationSettings(updates_per_checkpoint=8)
+    inputs = OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=often)
+    start = pod_of(optimize, training_values(inputs, policy, rollouts, verdicts), tmp_path)
+    error = stopped(start(0), lambda: any(store.root.glob("progress/*/train-*/manifest.json")), tmp_path)
     assert "stopped by SIGTERM after update" in error.message
     assert "<td>4</td>" in (tmp_path / "outputs-0/deck.html").read_text().partition("responses_per_update")[2][:40]
     states = [int(one.parent.name.rpartition("-")[2]) for one in store.root.glob("progress/*/train-*/manifest.json")]
-    second = assert_succeeded(training(1).end())
+    second = assert_succeeded(start(1).end())
     assert max(states) > 0
     assert "logp" not in second.stdout  # Log-probabilities of the behavior policy are looked at before update 0 alone.
     made = load_proto_from_file(literals_pb2.LiteralMap, str(tmp_path / "outputs-1/outputs.pb"))
     assert made.literals["o0"]
-    policy = next(one for one in store.manifests("policy") if one.facts["updates"] == 256)
-    assert policy.task == "optimize"
-    assert policy.digest in (tmp_path / "outputs-1/deck.html").read_text()
+    trained = next(one for one in store.manifests("policy") if one.facts["updates"] == 256)
+    assert trained.task == "optimize"
+    assert trained.digest in (tmp_path / "outputs-1/deck.html").read_text()
     assert not list(store.root.glob("progress/*"))
 
 
