@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from tasks.store import Store
-from tools import ROOT
 from tools.forked import Runner
+from tools.runs import CONFIG
 
 
 class Finished(NamedTuple):
@@ -49,13 +49,23 @@ def refusal_text(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def experiment() -> dict[str, Any]:
-    """The smallest reproduction with a third system and two benchmarks, as a file says it."""
-    values = yaml.safe_load((ROOT / "tests/flyte/reproduce.yaml").read_text())["experiment"]
-    values["models"]["tiny"]["policy"]["tiny"]["warm_start"] |= {"working_updates": 40, "guessing_updates": 20}
-    values["systems"]["grpo"]["updates_per_rollout"] = 1
-    values["systems"]["m2po"] = {"optimize": {"preset": "m2po"}}
+    """Three systems on two benchmarks, as a file says it."""
+    common = yaml.safe_load(CONFIG.read_text())
+    policy = {"policy": common.pop("policy")}
+    policy["policy"]["tiny"]["warm_start"] |= {"working_updates": 40, "guessing_updates": 20}
+    common["prompts"] |= {"prompts_per_stage": 32, "prompts_per_shard": 32}
+    common["optimize"] = {"responses_per_update": 64, "learning_rate": 3e-4}
     easy = {"name": "easy", "problems": 20, "source": {"arithmetic": {"levels": [1]}}}
     hard = {"name": "hard", "problems": 10, "source": {"arithmetic": {"levels": [2]}}}
-    evaluate = {"benchmarks": [easy, hard], "samples_per_problem": 2, "max_new_tokens": 16}
-    values["common"] |= {"verify": {"workers": 1}, "evaluate": evaluate}
-    return {**values, "margin": 0.1}
+    common["evaluate"] = {"benchmarks": [easy, hard], "samples_per_problem": 2, "max_new_tokens": 16}
+    return {
+        "models": {"tiny": policy},
+        "systems": {
+            "mu_grpo": {"optimize": {"preset": "mu_grpo"}},
+            "grpo": {"optimize": {"preset": "grpo"}, "updates_per_rollout": 1},
+            "m2po": {"optimize": {"preset": "m2po"}},
+        },
+        "common": common,
+        "seeds": [0],
+        "margin": 0.1,
+    }
