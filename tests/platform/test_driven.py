@@ -20,8 +20,6 @@ from tools.serialised import function_of, serialise
 from workflows.mu_grpo import mu_grpo
 from workflows.retrain import retrain
 
-DEPLOYMENT = ROOT / "configs/deployments/gpu-4.yaml"
-
 
 class Pods:
     """Attempts as processes of this machine, and the bucket that they share."""
@@ -61,7 +59,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 @pytest.fixture(scope="module")
 def driven(pods: Pods, here: Runner) -> Propeller:
     """Four stages, of which two trainings are stopped, with the resources and secrets of a cluster with GPUs."""
-    return drive(serialise(pods.folder, DEPLOYMENT), pods.s3, pods.bucket, pods.start, here)
+    found = serialise(pods.folder, ROOT / "configs/deployments/gpu-4.yaml")
+    return drive(found, pods.s3, pods.bucket, pods.start, here)
 
 
 def test_four_stages_make_the_same_artifacts_as_the_command(driven: Propeller) -> None:
@@ -88,7 +87,9 @@ def test_an_unrolled_part_makes_the_same_artifacts_as_the_command(driven: Propel
 
 
 def test_a_foreign_workflow_can_use_the_tasks(driven: Propeller, pods: Pods, tmp_path: Path) -> None:
-    propeller = Propeller(serialise(tmp_path, DEPLOYMENT, own.__name__), pods.s3, pods.bucket, pods.start)
+    deployment = tmp_path / "deployment.yaml"
+    deployment.write_text("{}")
+    propeller = Propeller(serialise(tmp_path, deployment, own.__name__), pods.s3, pods.bucket, pods.start)
     given = inputs(own.measured, pods.bucket, f"{CHANGES} evaluate.problems=7")
     value = propeller.run(own.measured.name, given)["o0"].scalar.primitive.float_value
     assert "evaluate" in {function_of(attempt.task) for attempt in propeller.attempts}
