@@ -31,14 +31,12 @@ def source_of(name: str) -> SourceSettings:
     """The source of a known benchmark."""
     asked = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [name]})
     (one,) = measures(asked, PROMPTS, VerifySettings(workers=1), None)
-    assert one.benchmark.source is not None
     return one.benchmark.source
 
 
 def prepare(store: Store, mirror: str | None = None, **benchmark: Any) -> list[dict]:
     ref = prepare_measured(store, PROMPTS, mirror, benchmarks=[benchmark])
-    rows: list[dict] = read_table(store.path(ref) / "prompts.parquet").to_pylist()
-    return rows
+    return read_table(store.path(ref) / "prompts.parquet").to_pylist()
 
 
 def put(place: Path, content: bytes) -> None:

@@ -20,6 +20,7 @@ from tests.data.hub import lines, parquet
 from tests.prepared import prepare_held_out, prepare_stage, prepare_training
 from tools.s3 import S3
 
+ROW = '{"prompt": "caf\u00e9", "answer": "1"}\n'
 ARITHMETIC = PromptsSettings(prompts_per_stage=100, prompts_per_shard=30, arithmetic=ArithmeticSettings(levels=[2]))
 
 
@@ -91,14 +92,12 @@ def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> No
     settings = PromptsSettings(prompts_per_stage=10, path=str(path), template="Q: {prompt}\nA:", chat=True)
     trained = training(store, settings)
     held_out = rows(store, [prepare_held_out(store, settings, 200 - len(trained))])
-    (first,) = rows(store, prepare_stage(store, settings.model_copy(update={"prompts_per_stage": 1}), 0, 0))
+    first, *_ = rows(store, prepare_stage(store, settings, 0, 0))
     assert not {row["prompt_id"] for row in trained} & {row["prompt_id"] for row in held_out}
     assert held_out[0]["prompt"].startswith("Q: What is")
-    assert re.fullmatch(r"Q: What is \d+\+1\?\nA:", first["prompt"])
+    number = int(re.fullmatch(r"Q: What is (\d+)\+1\?\nA:", first["prompt"])[1])
     assert first["problem"] in first["prompt"]
-    assert first["chat"] is True
-    assert first["level"] == 3
-    assert isinstance(first["answer"], str)
+    assert (first["answer"], first["level"], first["chat"]) == (str(number + 1), 3, True)
 
 
 def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path: Path) -> None:
@@ -107,6 +106,28 @@ def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path
     settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_path=str(other))
     held_out = prepare_held_out(store, settings, 1)
     assert [row["prompt"] for row in training(store, settings, held_out)] == ["a?"]
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.jsonl", None, "no such file"),
+        ("data.csv", b"x", "cannot read .csv"),
+        ("p.parquet", b"not parquet", "not a parquet file"),
+        pytest.param("p.parquet", parquet([{"prompt": "a", "answer": b"34"}]), "row 0: answer is .*34", id="bytes"),
+        ("p.parquet", LFS, "p.parquet: a pointer of Git LFS.*git lfs pull"),
+        ("p.jsonl", LFS, "p.jsonl: a pointer of Git LFS.*git lfs pull"),
+        *(("p.jsonl", ROW.encode(encoding), "line 1: not UTF-8 .* as UTF-8") for encoding in ("latin-1", "utf-16")),
+    ],
+)
+def test_a_file_that_cannot_be_read(store: Store, tmp_path: Path, name: str, content: bytes | None, message: str):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
 
 
 @pytest.mark.parametrize(
@@ -159,13 +180,8 @@ def test_a_file_with_other_fields_is_trained_on_as_the_message_says(store: Store
     assert [row["answer"] for row in training(store, settings)] == ["1"]
 
 
-def test_what_is_not_utf_8_is_refused_and_a_byte_order_mark_is_no_part_of_it(store: Store, tmp_path: Path) -> None:
-    row = '{"prompt": "caf\u00e9", "answer": "1"}\n'
-    for encoding in ("latin-1", "utf-16"):
-        (tmp_path / "bad.jsonl").write_bytes(row.encode(encoding))
-        with pytest.raises(DataError, match=r"line 1: not UTF-8 .* Save the file as UTF-8"):
-            training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / "bad.jsonl")))
-    for name, text in (("a.jsonl", row), ("b.json", f"[{row}]")):
+def test_a_byte_order_mark_is_no_part_of_a_file(store: Store, tmp_path: Path) -> None:
+    for name, text in (("a.jsonl", ROW), ("b.json", f"[{ROW}]")):
         (tmp_path / name).write_text(text, encoding="utf-8-sig")
         (read,) = training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
         assert read["prompt"] == "caf\u00e9"
@@ -177,20 +193,18 @@ NUMBERS |= {1.6e-19: r"1.6\times 10^{-19}", 4.5e33: r"4.5\times 10^{33}", -3e-20
 
 @pytest.mark.parametrize("kind", ["json", "float64", "float32", "nested float32", "list of float32"])
 def test_a_number_is_the_shortest_decimal_of_its_type(store: Store, tmp_path: Path, kind: str) -> None:
-    numbers = [{"prompt": f"p{place}", "answer": number} for place, number in enumerate(NUMBERS)]
-    path, field = tmp_path / "p.parquet", "answer"
+    prompts, field, answers = [f"p{place}" for place in range(len(NUMBERS))], "answer", [*NUMBERS]
     if kind == "json":
-        path = write(tmp_path, numbers)
+        records = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(prompts, answers, strict=True)]
+        path = write(tmp_path, records)
     else:
-        value = pa.float64() if kind == "float64" else pa.float32()
-        if kind.startswith("nested"):
-            field, value = "gold.value", pa.struct({"value": value})
-            numbers = [{"prompt": one["prompt"], "gold": {"value": one["answer"]}} for one in numbers]
-        elif kind.startswith("list"):
-            value = pa.list_(value)
-            numbers = [{**one, "answer": [one["answer"]]} for one in numbers]
-        schema = pa.schema({"prompt": pa.string(), field.partition(".")[0]: value})
-        pq.write_table(pa.Table.from_pylist(numbers, schema), path)
+        path, type_of = tmp_path / "p.parquet", pa.float64() if kind == "float64" else pa.float32()
+        if kind == "nested float32":
+            field, type_of = "answer.value", pa.struct({"value": type_of})
+            answers = [{"value": answer} for answer in answers]
+        elif kind == "list of float32":
+            answers, type_of = [[answer] for answer in answers], pa.list_(type_of)
+        pq.write_table(pa.table({"prompt": prompts, "answer": pa.array(answers, type_of)}), path)
     source = SourceSettings(path=str(path), answer=field)
     settings = PromptsSettings(prompts_per_stage=1, held_out_share=0, source=source)
     assert [row["answer"] for row in training(store, settings)] == list(NUMBERS.values())
@@ -218,10 +232,7 @@ def test_rows_in_the_format_of_verl(store: Store, tmp_path: Path, suffix: str) -
         for number in range(3)
     ]
     path = tmp_path / f"p.{suffix}"
-    if suffix == "parquet":
-        pq.write_table(pa.Table.from_pylist(records), path)
-    else:
-        path = write(tmp_path, records)
+    path.write_bytes(parquet(records) if suffix == "parquet" else lines(records))
     with pytest.raises(DataError, match=r"no field 'answer'; found .*'reward_model(\.ground_truth)?'"):
         training(store, PromptsSettings(prompts_per_stage=3, path=str(path)))
     source = SourceSettings(path=str(path), answer="reward_model.ground_truth", id="extra_info.index")
@@ -248,18 +259,19 @@ def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(store: Store, tmp_p
 
 
 def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:
-    rows = [{"prompt": f"What is {number}+1?", "answer": number + 1} for number in range(40)]
-    (tmp_path / "problems.jsonl").write_bytes(lines(rows))
-    client, name = s3.client(), bucket.removeprefix("s3://")
-    client.put_object(Bucket=name, Key="data/problems.jsonl", Body=lines(rows))
-    places = [f"{place}/problems.jsonl" for place in (tmp_path, f"{bucket}/data")]
-    here, there = (PromptsSettings(path=place, prompts_per_stage=8) for place in places)
-    assert training(store, there) == training(store, here)
+    path = write(tmp_path, [{"prompt": f"What is {number}+1?", "answer": number + 1} for number in range(40)])
+    there = {"Bucket": bucket.removeprefix("s3://"), "Key": "data/prompts.jsonl"}
+    s3.client().put_object(**there, Body=path.read_bytes())
+
+    def read(place: str) -> list[dict]:
+        return training(store, PromptsSettings(path=place, prompts_per_stage=8))
+
+    assert read(f"{bucket}/data/prompts.jsonl") == read(str(path))
     with pytest.raises(DataError, match=f"prompts.path: there is nothing at {bucket}/data/none.jsonl"):
-        training(store, here.model_copy(update={"path": f"{bucket}/data/none.jsonl"}))
-    client.put_object(Bucket=name, Key="data/problems.jsonl", Body=b"no json")
-    with pytest.raises(DataError, match=f"{bucket}/data/problems.jsonl, line 1: not JSON"):
-        training(store, there)
+        read(f"{bucket}/data/none.jsonl")
+    s3.client().put_object(**there, Body=b"no json")
+    with pytest.raises(DataError, match=f"{bucket}/data/prompts.jsonl, line 1: not JSON"):
+        read(f"{bucket}/data/prompts.jsonl")
 
 
 def test_arithmetic_answers_as_programs(store: Store) -> None:
@@ -274,37 +286,15 @@ def test_arithmetic_answers_as_programs(store: Store) -> None:
         assert (guess.answer, guess.shows_working) == ("print(7)\n", False)
 
 
-LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("none.jsonl", None, "no such file"),
-        ("data.csv", b"x", "cannot read .csv"),
-        ("p.parquet", b"not parquet", "not a parquet file"),
-        pytest.param("p.parquet", parquet([{"prompt": "a", "answer": b"34"}]), "row 0: answer is .*34", id="bytes"),
-        ("p.parquet", LFS, "p.parquet: a pointer of Git LFS.*git lfs pull"),
-        ("p.jsonl", LFS, "p.jsonl: a pointer of Git LFS.*git lfs pull"),
-    ],
-)
-def test_a_file_that_cannot_be_read(store: Store, tmp_path: Path, name: str, content: bytes | None, message: str):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
-
-
 @pytest.mark.parametrize("many", [1, 2, 7])
 def test_of_a_small_file_one_prompt_is_held_out_but_not_the_only_one(store: Store, tmp_path: Path, many: int) -> None:
     path = write(tmp_path, [{"prompt": f"{number}+1=", "answer": number + 1} for number in range(many)])
     settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0.0001)
     trained = {row["prompt_id"] for row in training(store, settings)}
     assert len(trained) == max(1, many - 1)
-    if many == 1:
-        message = r"no prompt is held out\. To fix it: raise prompts\.held_out_share, or name other"
-        with pytest.raises(DataError, match=message):
-            prepare_held_out(store, settings, 500)
-    else:
+    if many > 1:
         (held_out,) = rows(store, [prepare_held_out(store, settings, 500)])
         assert held_out["prompt_id"] not in trained
+        return
+    with pytest.raises(DataError, match=r"no prompt is held out\. To fix it: raise prompts\.held_out_share, or name"):
+        prepare_held_out(store, settings, 500)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +11,7 @@ from tasks.errors import DataError, SettingsError
 from tasks.settings import TRAINING_SETS, ArithmeticSettings, OperationSettings, PromptsSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
-from tests.data.hub import lines
+from tests.data.hub import lines, parquet
 from tests.prepared import VERIFY, prepare_measured, prepare_training
 
 WORDS = st.sampled_from(["a", "bag", "of", "red", "marbles", "holds", "three", "green", "ones", "than", "white"])
@@ -31,7 +29,6 @@ def test_a_shared_run_of_words_is_found(problem: list[str], before: list[str], a
     start = data.draw(st.integers(0, len(problem) - 13))
     planted = " ".join([*before, *problem[start : start + 13], *after])
     found = problems(13, " ".join(problem)).find(planted)
-    assert found is not None
     assert (found.benchmark, found.problem) == ("mine", "0")
 
 
@@ -111,8 +108,8 @@ def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_p
     assert store.manifests("prompts") == []
 
 
-def test_generated_problems_never_meet_those_of_another_share(store: Store, tmp_path: Path) -> None:
-    """Whoever evaluates on more held-out problems than training spares does not train on them."""
+def test_generated_problems_of_a_benchmark_are_not_trained_on(store: Store) -> None:
+    """The benchmark holds out a larger share of all problems than the training set."""
     settings = PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings(levels=[1]))
     source = {"arithmetic": {"levels": [1], "held_out_share": 0.5}}
     half = prepare_measured(store, settings, benchmarks=[{"name": "half", "source": source}])
@@ -127,7 +124,6 @@ def test_every_known_training_set_is_pinned_and_others_are_refused() -> None:
         settings = PromptsSettings.parse({"source": name, "prompts_per_stage": 1})
         assert settings.rows.pinned
         assert settings.training_set.max_unusable_share == 0.05
-        assert settings.held_out is not None
         assert settings.held_out.share == 0.1
     with pytest.raises(SettingsError, match=r"prompts.source: got 'dapo17k'; no training set .*; known: math, "):
         PromptsSettings.parse({"prompts_per_stage": 1, "source": "dapo17k"})
@@ -135,14 +131,12 @@ def test_every_known_training_set_is_pinned_and_others_are_refused() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_a_set_of_the_hub_is_cut_into_held_out_and_trained(store: Store, tmp_path: Path, share: float) -> None:
-    folder = tmp_path / "mirror/openai/gsm8k/main"
-    folder.mkdir(parents=True)
-    rows = {"question": [f"What is {n} plus 1?" for n in range(60)], "answer": [f"#### {n + 1}" for n in range(60)]}
-    pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
-    mirror = str(tmp_path / "mirror")
+    (tmp_path / "openai/gsm8k/main").mkdir(parents=True)
+    rows = [{"question": f"What is {number} plus 1?", "answer": f"#### {number + 1}"} for number in range(60)]
+    (tmp_path / "openai/gsm8k/main/train-00000-of-00001.parquet").write_bytes(parquet(rows))
+    operation = OperationSettings(mirror=str(tmp_path))
     for each in (0.5, share):
         prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=each)
-        held_out = prepare_measured(store, prompts, mirror, problems=3)
-        operation = OperationSettings(mirror=mirror)
+        held_out = prepare_measured(store, prompts, operation.mirror, problems=3)
         made = prepare_training_set(store, prompts.training_set, VERIFY, "", [held_out], operation)
     assert 0 < store.manifest(made).facts["prompts"] < 60

@@ -29,50 +29,37 @@ Step = Callable[[Store], ArtifactRef]
 OFTEN = OperationSettings(updates_per_checkpoint=1)
 
 
-def generation(learner: Learner) -> Step:
+STEPS = {"generate": 4, "verify": 2, "optimize": 4, "alternate": 8, "evaluate": 3}
+"""The number of parts that each step saves."""
+
+
+def step_of(name: str, learner: Learner) -> Step:
+    """A step with its inputs."""
     base, policy = learner
-    shard = prepare_stage(base, PROMPTS, 0, 0)[0]
-    return lambda store: generate_shard(store, IN_PARTS, policy, shard, 0, 0)
-
-
-def verification(learner: Learner) -> Step:
-    base, policy = learner
-    rollouts, _ = prepare_verdicts(base, policy, rollout=IN_PARTS)
-    return lambda store: verify_rollouts(store, VERIFY, rollouts, 0, 0)
-
-
-def optimization(learner: Learner) -> Step:
-    base, policy = learner
+    if name == "generate":
+        shard, *_ = prepare_stage(base, PROMPTS, 0, 0)
+        return lambda store: generate_shard(store, IN_PARTS, policy, shard, 0, 0)
+    if name == "alternate":
+        shards = prepare_stage(base, PROMPTS.model_copy(update={"prompts_per_stage": 12}), 0, 0)
+        inputs = (IN_PARTS, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
+        return lambda store: train_alternating(store, *inputs)
+    if name == "evaluate":
+        held_out = prepare_held_out(base, PROMPTS, 12)
+        return lambda store: evaluate_policy(store, EVALUATE, VERIFY, policy, held_out, 0)
     rollouts, verdicts = prepare_verdicts(base, policy, rollout=IN_PARTS)
+    if name == "verify":
+        return lambda store: verify_rollouts(store, VERIFY, rollouts, 0, 0)
     return lambda store: optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0, OFTEN)
 
 
-def alternation(learner: Learner) -> Step:
-    base, policy = learner
-    shards = prepare_stage(base, PROMPTS.model_copy(update={"prompts_per_stage": 12}), 0, 0)
-    return lambda store: train_alternating(store, IN_PARTS, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
-
-
-def evaluation(learner: Learner) -> Step:
-    base, policy = learner
-    held_out = prepare_held_out(base, PROMPTS, 12)
-    return lambda store: evaluate_policy(store, EVALUATE, VERIFY, policy, held_out, 0)
-
-
-STEPS = [(generation, 4), (verification, 2), (optimization, 4), (alternation, 8), (evaluation, 3)]
-"""Steps, and how many parts each saves."""
-
-
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize(("make", "parts"), STEPS, ids=lambda value: getattr(value, "__name__", str(value)))
-def test_a_step_stopped_after_any_part_makes_the_same_artifact(
-    learner: Learner, make: Callable[[Learner], Step], parts: int
-) -> None:
+@pytest.mark.parametrize(("name", "parts"), STEPS.items())
+def test_a_step_stopped_after_any_part_makes_the_same_artifact(learner: Learner, name: str, parts: int) -> None:
     base, _ = learner
-    step = make(learner)
+    step = step_of(name, learner)
     undisturbed = step(base)
     for after in range(1, parts + 1):
-        store = Store(base.ref, work=f"{make.__name__}{after}")
+        store = Store(base.ref, work=f"{name}{after}")
         before = list[int]()
         if after < parts:
             with kill_after(after) as before, pytest.raises(Killed):
@@ -85,7 +72,7 @@ def test_a_step_stopped_after_any_part_makes_the_same_artifact(
 
 def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner) -> None:
     base, _ = learner
-    step, store = alternation(learner), Store(base.ref, work="damaged")
+    step, store = step_of("alternate", learner), Store(base.ref, work="damaged")
     undisturbed = step(base)
     with kill_after(4), pytest.raises(Killed):
         step(store)

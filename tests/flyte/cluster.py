@@ -156,12 +156,10 @@ class Cluster:
     def resource(self, name: str) -> dict[str, Any] | None:
         """Flyte's record of an execution in the cluster."""
         try:
-            found: dict[str, Any] = self.objects_api.get_namespaced_custom_object(
-                "flyte.lyft.com", "v1alpha1", NAMESPACE, "flyteworkflows", name
-            )
+            place = ("flyte.lyft.com", "v1alpha1", NAMESPACE, "flyteworkflows")
+            return self.objects_api.get_namespaced_custom_object(*place, name)
         except kubernetes.client.ApiException:
             return None
-        return found
 
     # Pods
 
@@ -169,10 +167,6 @@ class Cluster:
         """Those of an execution, also the ended ones."""
         found = self.pods_api.list_namespaced_pod(NAMESPACE, label_selector=f"execution-id={execution.name}").items
         return list(found)
-
-    def tasks_with_pods(self, execution: Execution) -> set[str]:
-        """The tasks that an execution has pods for: ``open-run``, ``map-generate-...``, ..."""
-        return {task_of(pod) for pod in self.pods(execution)}
 
     def running(self, execution: Execution, task: str) -> Any:
         """The first running pod of a task, by the beginning of its name: ``prepare-policy``, ``map-generate``."""
@@ -251,5 +245,4 @@ def take_away(what: str, seconds: float) -> None:
 
 def task_of(pod: Any) -> str:
     """The function of a pod's task, of which Flyte makes a label: ``tasks-flyte-ends-open-run``."""
-    label: str = pod.metadata.labels["task-name"]
-    return label.split("-", 3)[3]
+    return pod.metadata.labels["task-name"].split("-", 3)[3]

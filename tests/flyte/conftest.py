@@ -81,7 +81,6 @@ def follow(cluster: Cluster, name: str, store: str) -> Smoke:
     thread.join()
     assert done.returncode == 0, done.stdout + done.stderr
     execution = cluster.flyte.find(name)
-    assert execution is not None
     return Smoke(execution, store, done.stdout, execution.look(), sizes)
 
 

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from tests.flyte.cluster import Cluster
+from tests.flyte.cluster import Cluster, task_of
 from tests.flyte.conftest import Artifacts, Smoke
 from tests.k8s.policies import BUCKET, wrong
 
@@ -46,7 +46,7 @@ def test_every_key_is_within_the_policies(smoke: Smoke, cluster: Cluster) -> Non
 
 def test_a_second_execution_runs_uncached_tasks_alone(smoke: Smoke, again_run: Future[Smoke], cluster: Cluster) -> None:
     again = again_run.result()
-    assert cluster.tasks_with_pods(again.execution) == {"open-run", "close-run"}
+    assert {task_of(pod) for pod in cluster.pods(again.execution)} == {"open-run", "close-run"}
     # Flyte keeps the cache of a map task by shard and not by node; that none of them has a pod is seen above.
     mapped = ("benchmarks", "generate")
     other = ("open-run", "close-run", *mapped)

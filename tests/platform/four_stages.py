@@ -1,4 +1,4 @@
-"""Mu-GRPO, small, driven from its registered form while trainings are stopped, beside the run on this machine."""
+"""A small run of Mu-GRPO in pods, two trainings of which are stopped, compared with the same run on this machine."""
 
 import signal
 import subprocess

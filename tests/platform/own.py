@@ -1,4 +1,4 @@
-"""A workflow of somebody else's: the project's tasks evaluate a policy, and a task of their own looks at it."""
+"""A user's own workflow: the project's tasks evaluate a policy, and the user's task reads the accuracy."""
 
 from flytekit import workflow
 

@@ -36,6 +36,18 @@ def literals(of: PythonFunctionTask | PythonFunctionWorkflow, values: Mapping[st
     return dict(converted.to_flyte_idl().literals)
 
 
+def filled(arguments: Iterable[str], inputs: str, outputs: str, place: str, earlier: str = '""') -> list[str]:
+    """A registered command line with the places of an attempt's data filled in, as Flyte does it."""
+    values = {
+        "{{.input}}": inputs,
+        "{{.outputPrefix}}": outputs,
+        "{{.rawOutputDataPrefix}}": f"{place}/raw",
+        "{{.checkpointOutputPrefix}}": f"{place}/checkpoint",
+        "{{.prevCheckpointPrefix}}": earlier,
+    }
+    return [values.get(argument, argument) for argument in arguments]
+
+
 @dataclass(frozen=True)
 class Attempt:
     """A pod that is to be started."""
@@ -135,26 +147,20 @@ class Propeller:
     ) -> Literals:
         name = template.id.name
         container: tasks_pb2.Container = template.container
-        client, folder = self.s3.client(), f"flyte/{place}"
+        client, folder, bucket = self.s3.client(), f"flyte/{place}", f"s3://{self.bucket}"
         body = literals_pb2.LiteralMap(literals=inputs).SerializeToString()
         client.put_object(Bucket=self.bucket, Key=f"{folder}/inputs.pb", Body=body)
         earlier, failures = '""', Counter[int]()  # named to every later attempt, whether it was written to or not
         most = {ExecutionError.SYSTEM: _SYSTEM_FAILURES, ExecutionError.USER: template.metadata.retries.retries}
         for number in count():
-            out, checkpoint = f"{folder}/{number}/out", f"{folder}/{number}/checkpoint"
-            filled = {
-                "{{.input}}": f"s3://{self.bucket}/{folder}/inputs.pb",
-                "{{.outputPrefix}}": f"s3://{self.bucket}/{out}",
-                "{{.rawOutputDataPrefix}}": f"s3://{self.bucket}/{folder}/{number}/raw",
-                "{{.checkpointOutputPrefix}}": f"s3://{self.bucket}/{checkpoint}",
-                "{{.prevCheckpointPrefix}}": earlier,
-            }
+            out, own = f"{folder}/{number}/out", f"{bucket}/{folder}/{number}"
+            command = filled(container.args, f"{bucket}/{folder}/inputs.pb", f"{bucket}/{out}", own, earlier)
             attempt = Attempt(
                 task=name.rpartition(".")[2],
                 stage=inputs["stage"].scalar.primitive.integer if "stage" in inputs else None,
                 number=number,
                 image=container.image,
-                arguments=[filled.get(argument, argument) for argument in container.args],
+                arguments=command,
                 environment={
                     **{one.key: one.value for one in container.env},
                     **environment,
@@ -182,14 +188,13 @@ class Propeller:
             elif "outputs.pb" in files:
                 outputs = literals_pb2.LiteralMap.FromString(self._read(files["outputs.pb"]))
                 return dict(outputs.literals)
-            earlier = f"s3://{self.bucket}/{checkpoint}"
+            earlier = f"{own}/checkpoint"
             failures[origin] += 1
             assert failures[origin] <= most[origin], f"{place}: no attempt gave outputs; the last printed\n{printed}"
         raise AssertionError("attempts end with outputs or too many failures")
 
     def _read(self, key: str) -> bytes:
-        body: bytes = self.s3.client().get_object(Bucket=self.bucket, Key=key)["Body"].read()
-        return body
+        return self.s3.client().get_object(Bucket=self.bucket, Key=key)["Body"].read()
 
 
 def _cached(literal: literals_pb2.Literal) -> object:

@@ -11,10 +11,9 @@ from tasks.flyte import experiments, tasks
 from tasks.flyte.decorators import arguments
 from tasks.flyte.inputs import OptimizeInputs, StepInputs
 from tasks.settings import OperationSettings, OptimizeSettings
-from tasks.store import ArtifactRef, Store, StoreRef
+from tasks.store import StoreRef
+from tasks.train.stage import optimize_stage
 from tools.cache_versions import declared
-
-REF = ArtifactRef(kind="policy", digest="0" * 16)
 
 
 @pytest.mark.parametrize("name", sorted(declared()))
@@ -38,12 +37,6 @@ def filled(name: str, kind: Any) -> object:
     return name
 
 
-def logic(
-    store: Store, settings: OptimizeSettings, policy: ArtifactRef, seed: int, operation: OperationSettings
-) -> ArtifactRef:
-    raise NotImplementedError
-
-
 def inputs(where: str = "runs", seed: int = 0, saves: int = 1, rate: float = 1e-3, store: str = "a") -> OptimizeInputs:
     return OptimizeInputs(
         store=StoreRef(uri=where, id=store),
@@ -55,7 +48,7 @@ def inputs(where: str = "runs", seed: int = 0, saves: int = 1, rate: float = 1e-
 
 def test_a_function_with_other_parameters_is_refused() -> None:
     with pytest.raises(TypeError, match=r"takes .*'policy'.*; its task gives \['operation', 'seed', 'settings'\]"):
-        arguments(logic, {"inputs": inputs()})
+        arguments(optimize_stage, {"inputs": inputs()})
 
 
 def test_the_key_of_inputs_holds_settings_and_the_id_of_the_store(tmp_path: Path) -> None:

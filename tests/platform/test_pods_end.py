@@ -11,7 +11,8 @@ from torch.distributed.launcher.api import LaunchConfig
 
 from tasks.flyte.training import SHUTDOWN_SECONDS, relay_errors
 from tests.platform import own
-from tests.platform.propeller import literals
+from tests.platform.propeller import filled, literals
+from tests.workflows.test_retry import SETTINGS
 from tools import ROOT
 from tools.s3 import S3
 
@@ -22,12 +23,9 @@ def test_a_pod_that_used_s3_leaves_no_connection_open(s3: S3, tmp_path: Path) ->
     name = s3.bucket()
     given = literals_pb2.LiteralMap(literals=literals(own.opens, {"store": f"s3://{name}/store"}))
     s3.client().put_object(Bucket=name, Key="inputs.pb", Body=given.SerializeToString())
-    command = [
-        *(str(Path(sys.executable).with_name("pyflyte-execute")), "--inputs", f"s3://{name}/inputs.pb"),
-        *("--output-prefix", f"s3://{name}/outputs", "--raw-output-data-prefix", f"s3://{name}/raw"),
-        *("--resolver", "flytekit.core.python_auto_container.default_task_resolver"),
-        *("--", "task-module", own.__name__, "task-name", "opens"),
-    ]
+    places = (f"s3://{name}/inputs.pb", f"s3://{name}/outputs", f"s3://{name}")
+    program, *arguments = filled(own.opens.get_command(SETTINGS), *places)
+    command = [Path(sys.executable).with_name(program), *arguments]
     variables = s3.environment(tmp_path / "cache")
     by_flyte = {
         "FLYTE_AWS_ENDPOINT": s3.endpoint,
@@ -45,9 +43,6 @@ def test_torch_waits_for_a_checkpoint_unless_told_otherwise(
     told: str | None, seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group of processes that is asked to stop saves first; torch kills it after its own time otherwise."""
-    monkeypatch.setattr(os, "environ", {**os.environ})
-    os.environ.pop(SHUTDOWN, None)
-    if told:
-        os.environ[SHUTDOWN] = told
+    monkeypatch.setattr(os, "environ", {SHUTDOWN: told} if told else {})
     with relay_errors():
         assert LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=1).shutdown_timeout == seconds

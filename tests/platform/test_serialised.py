@@ -29,15 +29,9 @@ JUDGING = ("prepare_benchmark", "prepare_training_set", "verify", "evaluate", "a
 UNROLLED = ("stages_from", "every_run", "every_question")
 MAPPED = ("generate", "evaluate", "verify", "prepare_benchmark")
 ROLE_OF: dict[str, Role] = {
-    "prepare_policy": "prefetch",
-    "prepare_benchmark": "prefetch",
-    "prepare_training_set": "prefetch",
-    "generate": "rollout",
-    "verify": "verify",
-    "optimize": "train",
-    "evaluate": "evaluate",
-    "alternate": "train",
-    "study": "train",
+    **{"generate": "rollout", "verify": "verify", "evaluate": "evaluate"},
+    **dict.fromkeys(("prepare_policy", "prepare_benchmark", "prepare_training_set"), "prefetch"),
+    **dict.fromkeys(("optimize", "alternate", "study"), "train"),
 }
 Kind = tasks_pb2.Resources
 Registered = tuple[DeploymentSettings, Serialised]
@@ -54,7 +48,7 @@ def role_of(name: str) -> Role:
     return ROLE_OF.get(function_of(name), "cpu")
 
 
-def test_every_task_has_its_roles_pod(registered: Registered) -> None:
+def test_every_task_has_its_roles_pod_which_knows_the_code_of_its_image(registered: Registered) -> None:
     deployment, found = registered
     roles = set()
     for name, spec in found.tasks.items():
@@ -62,6 +56,8 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
         roles.add(role)
         pod, template = deployment.pod(role), spec.template
         assert template.container.image == deployment.image(role, takes_turns=function_of(name) == "alternate")
+        (named,) = (one.value for one in template.container.env if one.key == "MU_GRPO_CODE")
+        assert named.split()[0] == code().split()[0]
         assert list(template.container.command) == []  # the image's own entrypoint, an init, starts the arguments
         expected = {Kind.CPU: pod.cpu, Kind.MEMORY: pod.memory, Kind.EPHEMERAL_STORAGE: pod.ephemeral_storage}
         expected |= {Kind.GPU: str(pod.gpus)} if pod.gpus else {}
@@ -131,22 +127,11 @@ def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered)
     assert graph.keys() == {*stages, *ends}
     stage = found.workflows[graph["stage-1"].workflow_node.sub_workflow_ref.name].template
     inner = {node.id: set(node.upstream_node_ids) - {"start-node"} for node in stage.nodes}
-    assert inner == {
-        "prompts": set(),
-        "generate": {"prompts"},
-        "verify": {"generate"},
-        "optimize": {"generate", "verify"},
-        "evaluate": {"optimize"},
-    }
+    after = {"generate": {"prompts"}, "verify": {"generate"}, "optimize": {"generate", "verify"}}
+    assert inner == {"prompts": set(), **after, "evaluate": {"optimize"}}
     for earlier, later in pairwise(["open-run", "base-policy", *stages, "report", "close-run"]):
         assert earlier in before[later]
     assert {"evaluate-base", *stages} <= before["report"]
-
-
-def test_every_task_names_the_code_of_its_image(registered: Registered) -> None:
-    for spec in registered[1].tasks.values():
-        named = {one.key: one.value for one in spec.template.container.env}
-        assert named["MU_GRPO_CODE"].split()[0] == code().split()[0], spec.template.id.name
 
 
 @pytest.mark.parametrize("path", DEPLOYMENTS, ids=lambda path: path.stem)

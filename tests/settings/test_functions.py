@@ -1,5 +1,6 @@
 """A function of the user's own is found, looked at and told apart by its source, and its module is not run."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ SCORE = "def score(prompt, response, answer):\n    return 1.0\n"
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a module ``mine``."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SCORE)
     return tmp_path
 
 
@@ -53,6 +56,7 @@ def test_a_function_in_a_package_that_can_be_imported(here: Path, monkeypatch: p
     ],
 )
 def test_an_object_that_is_no_reward_function_is_refused(here: Path, text: str | None, message: str) -> None:
+    (here / "mine.py").unlink()
     if text is not None:
         (here / "mine.py").write_text(text)
     with pytest.raises(SettingsError, match=rf"verify.function: got 'mine:score'; .*{message}"):
@@ -76,39 +80,30 @@ def test_an_object_that_may_be_callable_is_left_to_the_worker(here: Path, text: 
 
 
 def test_the_key_of_verification_follows_the_source_and_nothing_else(here: Path) -> None:
-    files = {"mine": f"import helper\n{SCORE}", "helper": "from package import deep\n", "unrelated": ""}
-    files["helper"] += "from package.stars import *\n"
-    for name, text in files.items():
-        (here / f"{name}.py").write_text(text)
     (here / "package/stars").mkdir(parents=True)
     (here / "package/__init__.py").touch()
-    (here / "package/deep.py").write_text("LIMIT = 1\n")
     (here / "package/stars/__init__.py").write_text("__all__ = ['sun']\n")
-    (here / "package/stars/sun.py").touch()
+    (here / "helper.py").write_text("from package import deep\nfrom package.stars import *\n")
 
-    def key() -> str:
+    def key(changed: str, text: str) -> str:
+        (here / changed).write_text(text)
         return VerifyInputs(store={"uri": "store", "id": "x"}, seed=0, settings=read()).key()  # type: ignore[arg-type]
 
-    first = key()
-    (here / "unrelated.py").write_text("x = 2\n")
-    assert key() == first
-    (here / "package/deep.py").write_text("LIMIT = 2\n")
-    second = key()
-    (here / "package/stars/sun.py").write_text("LIMIT = 3\n")
-    third = key()
-    (here / "mine.py").write_text(files["mine"] + "    # longer\n")
-    assert len({first, second, third, key()}) == 4
+    (here / "package/deep.py").write_text("LIMIT = 1\n")
+    (here / "package/stars/sun.py").touch()
+    first = key("mine.py", f"import helper\n{SCORE}")
+    assert key("unrelated.py", "x = 2\n") == first
+    second, third = key("package/deep.py", "LIMIT = 2\n"), key("package/stars/sun.py", "LIMIT = 3\n")
+    assert len({first, second, third, key("mine.py", f"import helper\n{SCORE}    # longer\n")}) == 4
 
 
 def test_settings_that_were_read_before_need_no_file(here: Path) -> None:
-    (here / "mine.py").write_text(SCORE)
     settings = read()
     (here / "mine.py").unlink()
     assert VerifySettings.model_validate_json(settings.model_dump_json()) == settings
 
 
 def test_a_copied_digest_is_computed_anew_when_a_user_gives_the_settings(here: Path) -> None:
-    (here / "mine.py").write_text(SCORE)
     run = RunSettings.read(CONFIG, "verify.kind=function verify.function=mine:score")
     (here / "mine.py").write_text(SCORE.replace("1.0", "2.0"))
     digest = find_function("mine:score").digest
@@ -125,19 +120,11 @@ def test_an_override_of_the_function_has_the_digest_of_the_new_one(here: Path) -
     assert changed.source_digest == find_function("more:score").digest != run.verify.source_digest
 
 
-def test_a_benchmark_cannot_ask_for_a_function_that_the_run_does_not_name(here: Path) -> None:
-    asked = "evaluate.benchmarks='[{name: held_out, answer_type: function}]'"
-    with pytest.raises(SettingsError, match=r"held_out: answer_type function with verify.kind math"):
-        RunSettings.read(CONFIG, asked)
-    (here / "mine.py").write_text(SCORE)
-    run = RunSettings.read(CONFIG, f"verify.kind=function verify.function=mine:score {asked}")
-    assert [one.verify.kind for one in run.measures] == ["function"]
-
-
-def test_a_benchmark_of_mathematics_is_judged_as_such_in_a_run_with_a_function(here: Path) -> None:
-    (here / "mine.py").write_text(SCORE)
-    asked = "evaluate.benchmarks='[held_out, {name: math500, problems: 10}]' policy='{path: some/policy}'"
-    given = f"verify.kind=function verify.function=mine:score verify.deadline_seconds=7 {asked}"
-    own, known = (one.verify for one in RunSettings.read(CONFIG, given).measures)
-    assert own.kind == "function"
+def test_a_benchmark_of_mathematics_is_judged_as_such_in_a_run_with_a_function() -> None:
+    same = {"name": "same", "answer_type": "function", "source": {"arithmetic": {}}}
+    benchmarks = json.dumps(["held_out", same, {"name": "math500", "problems": 10}])
+    given = f"verify.deadline_seconds=7 evaluate.benchmarks='{benchmarks}' policy='{{path: some/policy}}'"
+    run = RunSettings.read(CONFIG, f"verify.kind=function verify.function=mine:score {given}")
+    own, asked, known = (one.verify for one in run.measures)
+    assert own.kind == asked.kind == "function"
     assert known == MathVerifySettings(workers=1, deadline_seconds=7.0)

@@ -43,8 +43,7 @@ def workflow(values: dict[str, Any], overrides: str, graph: PythonFunctionWorkfl
     made = open_run(
         **sections, store=values["store"], seed=values.get("seed", 0), updates_per_rollout=0, overrides=overrides
     )
-    settings: RunSettings = made.run.settings
-    return settings
+    return made.run.settings
 
 
 def experiment(values: dict[str, Any], overrides: str) -> RunSettings:
@@ -62,7 +61,7 @@ def outcome(door: Callable[[], RunSettings]) -> RunSettings | str:
 
 
 @pytest.mark.parametrize("graph", [mu_grpo, grpo, retrain, arm, weekly], ids=lambda graph: graph.name)
-def test_what_overrides_make_right_is_an_input_of_every_workflow(graph: PythonFunctionWorkflow, tmp_path: Path) -> None:
+def test_every_workflow_takes_inputs_that_overrides_correct(graph: PythonFunctionWorkflow, tmp_path: Path) -> None:
     values = {**yaml.safe_load(CONFIG.read_text()), "store": str(tmp_path / "store")}
     values["rollout"]["temperature"] = 0.7
     assert workflow(values, "rollout.temperature=1.0", graph).rollout.temperature == 1

@@ -13,7 +13,7 @@ from tools.paper_table import FOLDER, TABLE, PaperRun, covers, leaves, runs
 PATHS = [*(run.path for run in runs()), REPRODUCE, PAGE]
 MODEL = "qwen2.5-math-7b"
 GRPO = {"updates_per_rollout", "rollout.engine.gpu_memory_share", "optimize.preset"}
-"""Where the baseline differs: mu, and what room generation has beside training."""
+"""Settings in which the baseline differs: mu, the share of GPU memory for generation, and the preset."""
 RUNS = pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run.path.parent.name}/{run.path.stem}")
 
 
@@ -41,10 +41,8 @@ def test_every_setting_that_decides_a_result_has_a_source(run: PaperRun) -> None
     assert not missing, f"{TABLE.name} says nothing about {missing}"
 
 
-def test_the_table_has_the_settings_of_every_system() -> None:
+def test_every_system_has_its_gate() -> None:
     by_system = {run.system: run.settings for run in runs() if (run.model, run.hardware) == (MODEL, "gpu-4")}
-    assert {name: one.mu for name, one in by_system.items()} == {"mu_grpo": 1024, "grpo": 4, "m2po": 1024}
-    assert {4 * one.updates_per_stage for one in by_system.values()} == {4096}
     gates = {name: one.optimize.objective.gate for name, one in by_system.items()}
     assert (gates["mu_grpo"].low, gates["mu_grpo"].high) == (0, 5)
     assert (gates["grpo"].low, gates["grpo"].high) == (0.8, 1.2)

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError, SettingsError
-from tasks.settings import PolicySettings, RunSettings
+from tasks.settings import PolicySettings
 from tasks.settings.base import in_bucket, is_place
 from tasks.store import Store
-from tools import ROOT
 
 NONE = ["", " ", "s3://", "s3:///runs", "s3://Bad Bucket/runs", "s3:/bucket/runs", "S3://bucket/runs"]
 OTHERS = ["gs://bucket/runs", "file:///tmp/runs", "https://example.com/runs"]
@@ -47,16 +46,3 @@ def test_a_store_that_this_machine_cannot_hold(
     for create in (True, False):
         with pytest.raises(ArtifactError, match=message):
             Store.open(text, create=create)
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("store=gs://bucket/runs", r"store: got 'gs://bucket/runs'; .*allowed: a folder, or s3://bucket/prefix"),
-        ("operation.mirror=https://mirror", r"operation\.mirror: got .*allowed: a folder, or s3://"),
-        ("prompts.held_out_path=s3:/x", r"prompts\.held_out_path: got .*allowed: a file or a folder, here or at s3://"),
-    ],
-)
-def test_settings_that_name_no_place(override: str, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        RunSettings.read(ROOT / "configs/tiny-cpu.yaml", override)

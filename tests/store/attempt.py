@@ -1,10 +1,11 @@
-"""A training of four parts in a process of its own; it stays at one of them until a file lets it go on.
+"""A training of four parts in a process of its own. It stays at one of them until a file lets it go on; a step follows.
 
     python -m tests.store.attempt STORE LOG PART SECONDS
 
 PART is the one where it stays, -1 for none; a holder without a beat counts as dead after SECONDS.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,8 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from tasks.process.interruption import save_on_sigterm
+from tasks.process.provenance import EXECUTION
 from tasks.store import ArtifactRef, Store, lease
 from tasks.store.work import run_once
+from tests.store.writers import write
 
 ADDRESS, LOG, STAYS_AT = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 lease.BEAT, lease.LOOK, lease.TAKEN_OVER_AFTER = 0.5, 0.1, float(sys.argv[4])
@@ -41,4 +44,6 @@ def train(store: Store, parts: int) -> ArtifactRef:
     return draft.ref
 
 
-print("made", run_once(Store.open(ADDRESS).ref, "train", "1", train, 4).digest)
+ref = Store.open(ADDRESS).ref
+print("made", run_once(ref, "train", "1", train, 4).digest)
+run_once(ref, "next", "1", write, os.environ[EXECUTION])

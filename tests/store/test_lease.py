@@ -1,4 +1,4 @@
-"""Work on S3 is one process's at a time: a successor waits for its last save, or takes over from the dead."""
+"""Work is one process's at a time: on S3 a successor waits for its last save, or takes over from the dead."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ import pytest
 
 from tasks.errors import ArtifactError
 from tasks.process.interruption import save_on_sigterm
+from tasks.process.provenance import EXECUTION
 from tasks.store import ArtifactRef, Store
 from tasks.store import lease as leases
 from tasks.store.work import run_once
@@ -56,7 +57,7 @@ def start(s3: S3, bucket: str, tmp_path: Path) -> Start:
 
     def start(machine: str, stays_at: int = -1, patience: float = 60.0, address: str = bucket) -> Attempt:
         log = tmp_path / f"{uuid.uuid4().hex}.log"
-        environment = {**os.environ, **s3.environment(tmp_path / machine), "COLUMNS": "1000"}
+        environment = {**os.environ, **s3.environment(tmp_path / machine), EXECUTION: machine, "COLUMNS": "1000"}
         return Attempt(log, environment, address, str(log), str(stays_at), str(patience))
 
     return start
@@ -127,6 +128,27 @@ def test_of_many_that_begin_at_once_one_works_and_the_others_find_it(start: Star
     assert len({attempt.output().split()[-1] for attempt in several}) == 1
     begun = [line for attempt in several for line in attempt.logged() if line.startswith("begun")]
     assert sorted(begun) == [f"begun {number}" for number in range(4)]
+
+
+def test_a_process_that_waited_for_work_in_a_folder_notes_it_in_what_it_makes_next(
+    start: Start, tmp_path: Path
+) -> None:
+    address = str(tmp_path / "store")
+    first = start("first", stays_at=1, address=address)
+    first.wait_for("begun 1")
+    second = start("second", address=address)
+    second.wait_for("train: another process does this work on")
+    first.let_go_on()
+    assert [first.end().returncode, second.end().returncode, second.logged()] == [0, 0, []], second.output()
+    store = Store.open(address)
+    (shared,) = (one.timings for one in store.manifests("rollouts"))
+    made_next = {one.timings.execution: one.timings for one in store.manifests("prompts")}
+    assert (shared.execution, shared.process) == ("first", made_next["first"].process)
+    assert not shared.waited
+    assert not made_next["first"].waited
+    ((begun, ended),) = made_next["second"].waited
+    assert begun < ended <= made_next["second"].started
+    assert ended == pytest.approx(shared.finished, abs=1.0)
 
 
 def test_a_step_that_fails_releases_its_lease(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
-"""Unfinished work: parts are complete or not there, on a disk and on S3; SIGTERM stops the work after one is saved."""
+"""Unfinished work: parts are complete or not there, on a disk and on S3."""
 
-import os
 import shutil
 import signal
 import time
@@ -9,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tasks.process import interruption
 from tasks.process.interruption import Interrupted
 from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
@@ -51,14 +49,6 @@ def test_parts_are_found_again_replaced_kept_and_cleared(
     assert [folder and (folder / "state.txt").read_text() for folder in found] == [None, "after 9", "after 10"]
     store.progress.clear()
     assert newest(reopen("fourth")) is None
-
-
-def test_a_damaged_part_is_ignored(tmp_path: Path) -> None:
-    store = Store(Store.open(tmp_path).ref, work="key")
-    put(store, 1, "one")
-    put(store, 2, "two")
-    (tmp_path / "progress/key/train-000002/state.txt").write_text("owt")
-    assert newest(store) == 1
 
 
 def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
@@ -126,20 +116,6 @@ def test_time_of_earlier_attempts_counts(store: Store) -> None:
 def test_without_a_work_key_no_parts_are_kept(store: Store) -> None:
     assert store.progress.table("rollouts", 0, lambda: pa.table({"a": [1]})).num_rows == 1
     assert not (store.root / "progress").exists()
-
-
-def test_sigterm_stops_the_work_after_a_part_is_saved(tmp_path: Path) -> None:
-    store = Store(Store.open(tmp_path).ref, work="key")
-
-    def make() -> pa.Table:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return pa.table({"a": [1]})
-
-    with interruption.defer_sigterm(), pytest.raises(Interrupted, match=r"stopped by SIGTERM after rollouts 0\. Start"):
-        store.progress.table("rollouts", 0, make)
-    assert store.progress.get("rollouts", 0) is not None
-    assert not interruption.stop_requested()
-    assert Interrupted("").exit_code == 143
 
 
 @pytest.mark.parametrize(("defers", "kills"), [(True, 2), (False, 1)])

@@ -115,12 +115,7 @@ def test_a_bucket_that_does_not_exist_is_named(bucket: str) -> None:
         Store.open("s3://no-such-bucket-here")
 
 
-def test_an_unreachable_server_is_explained(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-        with pytest.raises(ArtifactError, match=r"store\.json: failed for 1 s, at last with .*127\.0\.0\.1:9"):
-            Store.open(bucket)
+def test_missing_credentials_are_named(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("HOME", str(tmp_path))

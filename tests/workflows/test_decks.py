@@ -1,19 +1,11 @@
 """The decks that a run leaves: one of every task, with what it made."""
 
-import html
 import re
-from functools import partial
-from pathlib import Path
 
-from flytekit import map_task
-
-from tasks.flyte.inputs import RolloutInputs
-from tasks.flyte.tasks import generate
-from tasks.settings import RolloutSettings
-from tasks.store import ArtifactRef, Store
+from tasks.store import Store
 from tasks.store.records import Manifest
-from tests.workflows.runs import Finished, assert_succeeded
-from tests.workflows.test_retry import pod_of
+from tests.report.pages import words
+from tests.workflows.runs import Finished
 from tools.forked import Runner
 
 
@@ -22,17 +14,12 @@ def decks_of(runner: Runner, folder: str = "tmp") -> list[str]:
     return [path.read_text() for path in (runner.folder / folder).rglob("deck.html")]
 
 
-def words(deck: str) -> str:
-    text = re.sub("<style>.*?</style>|<script>.*?</script>", " ", deck, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).split())
-
-
 def tabs(deck: str) -> list[str]:
     return re.findall(r"<li onclick[^>]*>([^<]*)</li>", deck)
 
 
 def deck_of(decks: list[str], manifest: Manifest) -> str:
-    """The one that tells of an artifact."""
+    """The deck that shows an artifact."""
     (found,) = {deck for deck in decks if re.search(rf"<td[^>]*>{manifest.digest}</td>", deck)}
     return found
 
@@ -42,7 +29,7 @@ def test_every_task_shows_what_it_made(finished: Finished) -> None:
     kinds = ("prompts", "policy", "verdicts", "average", "report")
     for manifest in (one for kind in kinds for one in store.manifests(kind)):
         if "benchmark" in manifest.facts:
-            continue  # A map task has no deck on this machine.
+            continue  # A map task has no deck on this machine; test_retry.py has one of a pod.
         deck = deck_of(decks, manifest)
         assert tabs(deck) == (["report", "artifact"] if manifest.kind == "report" else [manifest.task])
         text = words(deck)
@@ -55,20 +42,3 @@ def test_every_task_shows_what_it_made(finished: Finished) -> None:
         if manifest.kind != "report":
             assert len(deck.encode()) < 150_000
         assert "Source Code" not in deck
-
-
-def test_a_shard_in_a_pod_shows_what_it_made(finished: Finished, tmp_path: Path) -> None:
-    """As the pod of a map task runs it, which by itself writes no deck."""
-    store = Store.open(finished.pristine)
-    shard = store.manifests("rollouts")[-1]
-    inputs = RolloutInputs(store=store.ref, seed=shard.seed, settings=RolloutSettings.parse(shard.settings))
-    same = {"inputs": inputs, "policy": shard.parents["policy"][0], "stage": shard.facts["stage"]}
-    prompts = [ArtifactRef(kind="prompts", digest="0" * 64), shard.parents["prompts"][0]]
-    start = pod_of(map_task(partial(generate, **same)), {**same, "prompts": prompts}, tmp_path)
-    assert_succeeded(start(0, BATCH_JOB_ARRAY_INDEX_VAR_NAME="AT", AT="1").end())
-    assert (tmp_path / "outputs-0/outputs.pb").is_file()
-    text = words((tmp_path / "outputs-0/deck.html").read_text())
-    assert shard.digest in text
-    assert "Found in the store. Made in" in text
-    assert "First rows of rollouts.parquet prompt_id prompt answer finish_reason response" in text
-    assert "responses_per_prompt 8" in text

@@ -1,4 +1,4 @@
-"""A whole run with a reward function in a file: a wrong one is refused, an edited one judges anew."""
+"""A whole run with a reward function in a file, which judges anew after an edit."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 from tasks.store import Store
 from tasks.store.layout import ACCURACY_FILE
 from tasks.store.tables import read_table
-from tests.workflows.runs import refusal_text
 from tools.forked import Runner
 from tools.runs import steps
 
@@ -30,19 +29,15 @@ def score(prompt: str, response: str, answer: str) -> float | None:
 """
 
 
-@pytest.fixture
-def runner(tmp_path: Path) -> Runner:
-    (tmp_path / "my_rewards.py").write_text(REWARDS)
-    return Runner(tmp_path)
-
-
 def rewards(store: Store) -> dict[str, list[float]]:
     """Rewards of every verdicts artifact."""
     refs = [one.ref for one in store.manifests("verdicts")]
     return {ref.digest: read_table(store.path(ref) / "verdicts.parquet")["reward"].to_pylist() for ref in refs}
 
 
-def test_a_reward_function_of_ones_own(runner: Runner) -> None:
+def test_a_reward_function_of_ones_own(tmp_path: Path) -> None:
+    runner, file = Runner(tmp_path), tmp_path / "my_rewards.py"
+    file.write_text(REWARDS)
     runner.made("mu_grpo_1", "--overrides", CHANGES)
     store = Store.open(runner.store)
     ((first, given),) = rewards(store).items()
@@ -55,7 +50,6 @@ def test_a_reward_function_of_ones_own(runner: Runner) -> None:
     assert {one.facts["working"] for one in store.manifests("verdicts")} == {None}
     assert all(json.loads((store.path(one.ref) / ACCURACY_FILE).read_text())["working"] is None for one in evaluations)
 
-    file = runner.folder / "my_rewards.py"
     file.write_text(REWARDS.replace("return 1 /", "return 2 /"))
     edited = steps(runner.made("mu_grpo_1", "--overrides", CHANGES))
     assert "stage 1 verify" in edited
@@ -63,10 +57,3 @@ def test_a_reward_function_of_ones_own(runner: Runner) -> None:
     after = rewards(store)
     (second,) = set(after) - {first}
     assert after[second] == pytest.approx([2 * one for one in given])
-
-
-def test_a_function_that_is_wrong_is_refused_before_anything_runs(runner: Runner) -> None:
-    told = refusal_text(runner.run("mu_grpo_1", "--overrides", CHANGES.replace(":score", ":scores")))
-    assert "verify.function: got 'my_rewards:scores';" in told
-    assert "it has score" in told
-    assert not runner.store.exists()

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from tests.report.pages import words
 from tests.workflows.runs import Finished, assert_succeeded
-from tests.workflows.test_decks import deck_of, decks_of, tabs, words
+from tests.workflows.test_decks import deck_of, decks_of, tabs
 from tools.forked import Runner, run
 from tools.runs import steps
 

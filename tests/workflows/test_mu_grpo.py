@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +15,9 @@ from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.stored.runs import find_artifact
+from tests.report.pages import words
 from tests.workflows.runs import Finished, refusal_text
+from tests.workflows.test_decks import decks_of
 from tools import ROOT
 from tools.forked import Runner
 from tools.runs import steps
@@ -28,8 +29,6 @@ def test_accuracy_rises(finished: Finished) -> None:
     assert last.updates == 16
     assert last.accuracy > base.accuracy + 0.2
     assert last.low > base.high
-    assert last.working is not None
-    assert base.working is not None
     assert last.working > base.working + 0.3
 
 
@@ -87,7 +86,7 @@ def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: Finished) -> None
 
 def test_a_second_run_executes_nothing(finished: Finished) -> None:
     runner, output = finished
-    start, decks = time.monotonic(), set((runner.folder / "tmp").rglob("deck.html"))
+    decks = set((runner.folder / "tmp").rglob("deck.html"))
     again = runner.made("mu_grpo_2", "--seed", "2")
     assert set((runner.folder / "tmp").rglob("deck.html")) == decks
     assert steps(output)
@@ -95,7 +94,6 @@ def test_a_second_run_executes_nothing(finished: Finished) -> None:
     assert re.search(r"^now +\d+ artifacts made, 0 from the cache, in \d", output, re.MULTILINE)
     assert re.search(r"^now +0 artifacts made, \d+ from the cache, in \d", again, re.MULTILINE)
     assert _table(again) == _table(output)
-    assert time.monotonic() - start < 60
 
 
 OPERATION = (
@@ -179,18 +177,19 @@ def test_another_benchmark_runs_nothing_else(finished: Finished, tmp_path: Path)
 
 
 def test_without_flytes_cache_the_store_knows_what_is_done(finished: Finished, tmp_path: Path) -> None:
-    assert steps(Runner(tmp_path).made("mu_grpo_2", "--seed", "2", "--store", str(finished.runner.store))) == []
+    runner = Runner(tmp_path)
+    assert steps(runner.made("mu_grpo_2", "--seed", "2", "--store", str(finished.runner.store))) == []
+    assert any("Found in the store. Made in" in words(deck) for deck in decks_of(runner))
 
 
 def test_a_moved_store_executes_nothing(finished: Finished, tmp_path: Path) -> None:
     shutil.copytree(finished.runner.store, tmp_path / "moved")
     told = finished.runner.made("mu_grpo_2", "--seed", "2", "--store", str(tmp_path / "moved"))
     assert steps(told) == []
-    report = re.search(r"^report +(\S+)$", told, re.MULTILINE)
-    assert report is not None
-    assert Path(report[1]).is_relative_to(tmp_path / "moved/report")
-    assert Path(report[1]).is_file()
-    assert f"mu-grpo inspect report/{Path(report[1]).parent.name} --store" in told
+    report = Path(re.search(r"^report +(\S+)$", told, re.MULTILINE)[1])
+    assert report.is_relative_to(tmp_path / "moved/report")
+    assert report.is_file()
+    assert f"mu-grpo inspect report/{report.parent.name} --store" in told
 
 
 def test_a_corrupted_artifact_is_named(finished: Finished, tmp_path: Path) -> None:
@@ -212,6 +211,7 @@ def test_a_corrupted_artifact_is_named(finished: Finished, tmp_path: Path) -> No
     ("options", "message"),
     [
         (["--rollout", '{"responses_per_prompt": 8, "max_tokens": 3}'], "rollout.max_tokens: unknown field (value 3)"),
+        (["--overrides", "verify.kind=function verify.function=mine:score"], "there is no module mine"),
         (["--overrides", "prompts.prompts_per_stage=704"], "but there are 661 training prompts"),
     ],
 )

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 from flyteidl.core import errors_pb2, execution_pb2, literals_pb2
-from flytekit import FlyteContextManager, PythonFunctionTask, map_task
+from flytekit import PythonFunctionTask, map_task
 from flytekit.configuration import ImageConfig, SerializationSettings
 from flytekit.core.array_node_map_task import ArrayNodeMapTask
-from flytekit.core.type_engine import TypeEngine
-from flytekit.core.utils import load_proto_from_file, write_proto_to_file
+from flytekit.core.utils import load_proto_from_file
 
 from tasks.flyte.inputs import OptimizeInputs, RolloutInputs
 from tasks.flyte.tasks import generate, optimize
 from tasks.process.provenance import code
 from tasks.settings import BackendSettings, OperationSettings
 from tasks.store import ArtifactRef
+from tests.platform.propeller import filled, literals
 from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_stage, prepare_verdicts
+from tests.report.pages import words
 from tests.workflows.failing import fail
 from tests.workflows.runs import assert_succeeded
 from tools import ROOT
@@ -38,20 +39,14 @@ Pod = Callable[..., Program]
 
 def pod_of(task: PythonFunctionTask | ArrayNodeMapTask, values: Mapping[str, Any], folder: Path) -> Pod:
     """How Flyte starts a task with these inputs; an attempt's data are in folders that end with its number."""
-    context = FlyteContextManager.current_context()
-    literals = TypeEngine.dict_to_literal_map(context, dict(values), task.python_interface.inputs)
-    write_proto_to_file(literals.to_flyte_idl(), str(folder / "inputs.pb"))
+    inputs = literals_pb2.LiteralMap(literals=literals(task, values))
+    (folder / "inputs.pb").write_bytes(inputs.SerializeToString())
 
     def start(number: int, **variables: str) -> Program:
-        (folder / f"outputs-{number}").mkdir()
-        filled = {
-            "{{.input}}": str(folder / "inputs.pb"),
-            "{{.outputPrefix}}": str(folder / f"outputs-{number}"),
-            "{{.rawOutputDataPrefix}}": str(folder / "raw"),
-            "{{.checkpointOutputPrefix}}": str(folder / f"checkpoint-{number}"),
-            "{{.prevCheckpointPrefix}}": str(folder / f"checkpoint-{number - 1}") if number else '""',
-        }
-        command = [filled.get(one, one) for one in task.get_command(SETTINGS)]
+        outputs, earlier = folder / f"outputs-{number}", f"{folder}/{number - 1}/checkpoint" if number else '""'
+        outputs.mkdir()
+        data = (str(folder / "inputs.pb"), str(outputs), f"{folder}/{number}", earlier)
+        command = filled(task.get_command(SETTINGS), *data)
         environment = {**os.environ, "HOME": str(folder), "FLYTE_INTERNAL_EXECUTION_ID": "e", **variables}
         return Program(command, environment, together=True)
 
@@ -64,18 +59,6 @@ def training_values(
     """The inputs of the task that trains in a first stage."""
     same = {"inputs": inputs, "reference": policy, "policy": policy}
     return {**same, "rollouts": rollouts, "verdicts": verdicts, "stage": 0}
-
-
-@pytest.fixture
-def training(learner: Learner, tmp_path: Path, request: pytest.FixtureRequest) -> Pod:
-    """A training of many small updates, by the backend that a test names."""
-    store, policy = learner
-    rollouts, verdicts = prepare_verdicts(store, policy, MANY)
-    backend = getattr(request, "param", {})
-    settings = OPTIMIZE.model_copy(update={"responses_per_update": 4, "backend": BackendSettings.parse(backend)})
-    often = OperationSettings(updates_per_checkpoint=8)
-    inputs = OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=often)
-    return pod_of(optimize, training_values(inputs, policy, rollouts, verdicts), tmp_path)
 
 
 def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_pb2.ContainerError:
@@ -93,39 +76,48 @@ def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_p
     return error
 
 
-@pytest.mark.parametrize(
-    "training", [{}, pytest.param(GROUP, marks=pytest.mark.long)], ids=["torch", "deepspeed"], indirect=True
-)
-def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, training: Pod, tmp_path: Path) -> None:
-    store, _ = learner
-    error = stopped(training(0), lambda: any(store.root.glob("progress/*/train-*/manifest.json")), tmp_path)
+@pytest.mark.parametrize("backend", [{}, pytest.param(GROUP, marks=pytest.mark.long)], ids=["torch", "deepspeed"])
+def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, backend: Any, tmp_path: Path) -> None:
+    """The task trains with many small updates."""
+    store, policy = learner
+    rollouts, verdicts = prepare_verdicts(store, policy, MANY)
+    settings = OPTIMIZE.model_copy(update={"responses_per_update": 4, "backend": BackendSettings.parse(backend)})
+    often = OperationSettings(updates_per_checkpoint=8)
+    inputs = OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=often)
+    start = pod_of(optimize, training_values(inputs, policy, rollouts, verdicts), tmp_path)
+    error = stopped(start(0), lambda: any(store.root.glob("progress/*/train-*/manifest.json")), tmp_path)
     assert "stopped by SIGTERM after update" in error.message
     assert "<td>4</td>" in (tmp_path / "outputs-0/deck.html").read_text().partition("responses_per_update")[2][:40]
     states = [int(one.parent.name.rpartition("-")[2]) for one in store.root.glob("progress/*/train-*/manifest.json")]
-    second = assert_succeeded(training(1).end())
+    second = assert_succeeded(start(1).end())
     assert max(states) > 0
     assert "logp" not in second.stdout  # Log-probabilities of the behavior policy are looked at before update 0 alone.
     made = load_proto_from_file(literals_pb2.LiteralMap, str(tmp_path / "outputs-1/outputs.pb"))
     assert made.literals["o0"]
-    policy = next(one for one in store.manifests("policy") if one.facts["updates"] == 256)
-    assert policy.task == "optimize"
-    assert policy.digest in (tmp_path / "outputs-1/deck.html").read_text()
+    trained = next(one for one in store.manifests("policy") if one.facts["updates"] == 256)
+    assert trained.task == "optimize"
+    assert trained.digest in (tmp_path / "outputs-1/deck.html").read_text()
     assert not list(store.root.glob("progress/*"))
 
 
-def test_a_stopped_shard_of_a_map_task_asks_for_a_retry(learner: Learner, tmp_path: Path) -> None:
+def test_a_stopped_shard_of_a_map_task_asks_for_a_retry_that_leaves_a_deck(learner: Learner, tmp_path: Path) -> None:
+    """A map task by itself writes no deck."""
     store, policy = learner
     inputs = RolloutInputs(store=store.ref, seed=1, settings=IN_PARTS)
     mapped = map_task(partial(generate, inputs=inputs, policy=policy, stage=0))
-    shards = prepare_stage(store, MANY, 0, 1)
+    shards = prepare_stage(store, MANY.model_copy(update={"prompts_per_shard": 128}), 0, 1)
     values = {"inputs": inputs, "policy": policy, "prompts": shards, "stage": 0}
-    index = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": "0"}
+    index = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": "1"}
     start = pod_of(mapped, values, tmp_path)
     error = stopped(start(0, **index), lambda: len(list(store.root.glob("progress/*/rollouts-*"))) > 4, tmp_path)
     assert "stopped by SIGTERM after rollouts" in error.message
     assert_succeeded(start(1, **index).end())
     assert (tmp_path / "outputs-1/outputs.pb").is_file()
     assert not list(store.root.glob("progress/*"))
+    (made,) = (one for one in store.manifests("rollouts") if one.parents["prompts"] == [shards[1]])
+    deck = words((tmp_path / "outputs-1/deck.html").read_text())
+    for text in (made.digest, "First rows of rollouts.parquet prompt_id prompt answer", "responses_per_prompt 4"):
+        assert text in deck
 
 
 def test_a_task_of_other_code_than_its_images_is_refused(tmp_path: Path) -> None:

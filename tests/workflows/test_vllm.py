@@ -1,4 +1,7 @@
-"""Whole runs whose responses come from vLLM; in the environment that `make test-vllm` sets up."""
+"""A whole run whose responses come from vLLM, in the environment that `make test-vllm` sets up.
+
+A run that alternates is in tests/train/test_vllm.py.
+"""
 
 from pathlib import Path
 
@@ -25,13 +28,3 @@ def test_a_run_with_vllm_learns_from_its_own_log_probabilities(tmp_path: Path) -
     assert accuracy[2] > accuracy[0] + 0.1
     assert all(one.settings["engine"]["kind"] == "vllm" for one in store.manifests("evaluation"))
     assert steps(runner.made("mu_grpo_2", "--overrides", VLLM)) == []
-
-
-def test_a_run_that_alternates_gives_vllm_the_weights_of_every_refresh(tmp_path: Path) -> None:
-    runner = Runner(tmp_path)
-    sizes = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10"
-    changes = f"{VLLM} {sizes} optimize.preset=grpo evaluate.engine.kind=transformers"
-    runner.made("grpo", "--updates_per_rollout", "1", "--overrides", changes)
-    policies = {one.facts["stage"]: one for one in Store.open(runner.store).manifests("policy")}
-    assert policies[4].facts["updates"] == 8
-    assert all(policies[stage].facts["logp_mismatch_max"] < 1e-3 for stage in (1, 2, 3, 4))
