@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from tasks.data.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problems, split
+from tasks.data.sources import source_fingerprint
+from tasks.data.training import prepare_training_set
 from tasks.errors import DataError
-from tasks.settings import ArithmeticSettings, PromptsSettings, SourceSettings
+from tasks.settings import ArithmeticSettings, MathVerifySettings, PromptsSettings, SourceSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.verify.verdicts import extract_program
@@ -98,6 +100,15 @@ def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> No
     number = int(re.fullmatch(r"Q: What is (\d+)\+1\?\nA:", first["prompt"])[1])
     assert first["problem"] in first["prompt"]
     assert (first["answer"], first["level"], first["chat"]) == (str(number + 1), 3, True)
+
+
+def test_a_file_that_changed_after_the_run_started_is_refused(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt": "a?", "answer": "1"}, {"prompt": "b?", "answer": "1"}])
+    settings = PromptsSettings(prompts_per_stage=1, path=str(path))
+    started_with = source_fingerprint(settings.rows)
+    path.write_bytes(path.read_bytes().replace(b"a?", b"c?"))
+    with pytest.raises(DataError, match=r"prompts\.path: the files changed after this run started"):
+        prepare_training_set(store, settings.training_set, MathVerifySettings(), started_with, [])
 
 
 def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path: Path) -> None:

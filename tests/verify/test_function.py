@@ -1,6 +1,7 @@
 """A reward function of the user's own, in the same killable workers."""
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,18 @@ def test_a_module_that_a_worker_cannot_use_is_an_error_with_its_last_words(file:
     message = rf"verify.function: my_rewards:score; .*{last_words}.* verify.memory_mib \(2048\)"
     with pytest.raises(SettingsError, match=message), Verifier(function_settings()) as verifier:
         verifier.verify([("A", "x", "P")])
+
+
+def test_a_file_of_the_same_size_and_time_is_another_function(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    rewards = []
+    for reward in ("0.25", "0.75"):
+        file.write_text(f"def score(prompt, response, answer):\n    return {reward}\n")
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+        with Verifier(function_settings()) as verifier:
+            (verdict,) = verifier.verify([("A", "response", "P")])
+        rewards.append(verdict.reward)
+    assert rewards == [0.25, 0.75]
 
 
 def test_a_source_that_changed_after_the_settings_were_read_is_refused(file: Path) -> None:

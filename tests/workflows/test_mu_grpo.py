@@ -212,6 +212,7 @@ def test_a_corrupted_artifact_is_named(finished: Finished, tmp_path: Path) -> No
     [
         (["--rollout", '{"responses_per_prompt": 8, "max_tokens": 3}'], "rollout.max_tokens: unknown field (value 3)"),
         (["--overrides", "verify.kind=function verify.function=mine:score"], "there is no module mine"),
+        (["--overrides", "updates_per_rollout=1"], "updates_per_rollout: got 1 in a workflow that generates once per"),
         (["--overrides", "prompts.prompts_per_stage=704"], "but there are 661 training prompts"),
     ],
 )
