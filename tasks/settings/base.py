@@ -32,9 +32,12 @@ STORES = "a folder, or s3://bucket/prefix"
 """Allowed values of a store, for messages."""
 DAY = "%d %b %Y"
 """Format of a day, as in ``26 Jul 2024``."""
-OPERATIONAL = ("operation", "store", "workers")
-"""Names of the fields that change no result and are left out of cache keys. Manifests hold plain values without
-classes, so the name alone decides."""
+OPERATIONAL = (
+    *("operation", "store", "workers"),
+    *("max_failure_share", "max_logp_mismatch", "max_missing_share", "max_dropped_share", "max_unusable_share"),
+)
+"""Names of the fields that change no result and are left out of cache keys: those that decide where steps run, and
+limits that can only stop a step. Manifests hold plain values without classes, so the name alone decides."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
 """Names of buckets that S3 clients accept; servers allow fewer."""

@@ -32,7 +32,8 @@ def test_every_config_is_valid_and_survives_a_round_trip(path: Path) -> None:
 
 
 def test_settings_that_change_no_result_enter_no_key(run: RunSettings) -> None:
-    moved = run.override("store=elsewhere verify.workers=7 operation.checkpoints_kept=5")
+    limits = "verify.max_failure_share=0.5 optimize.max_logp_mismatch=1 rollout.max_missing_share=0.5"
+    moved = run.override(f"store=elsewhere verify.workers=7 operation.checkpoints_kept=5 {limits}")
     assert moved.result_values() == run.result_values() == result_values(moved.model_dump(mode="json"))
     assert run.override("verify.memory_mib=512").result_values() != run.result_values()
 
