@@ -8,7 +8,7 @@ from tasks.report.history import History
 from tasks.store.records import Manifest, Timings
 
 ROWS = {
-    "start": "from the start of a process to its first step",
+    "start": "processes until their first step, the verifier's workers",
     "warm_start": "making the tiny base policy",
     "load": "reading policies, starting engines",
     "generate": "sampling responses for training",
@@ -21,6 +21,8 @@ ROWS = {
 """Rows of the ledger in their order, and the time that each row counts."""
 
 _ROW_OF_PHASE = {"logp": "optimize", "save": "rest"}
+STARTS = ("load", "start")
+"""Phases of an evaluation that do not count as ``evaluate``."""
 _LONGEST_GAP = 120.0
 """Seconds. A longer gap between two steps of a process counts as work on something else, such as another run."""
 
@@ -68,7 +70,7 @@ def make_ledger(history: History) -> Ledger:
     for manifest in sorted(history.manifests.values(), key=lambda one: (one.timings.started, one.digest)):
         processes[manifest.timings.process].append(manifest.timings)
         for phase, spent in manifest.timings.phases.items():
-            evaluates = manifest.kind == "evaluation" and phase != "load"
+            evaluates = manifest.kind == "evaluation" and phase not in STARTS
             spend("evaluate" if evaluates else _ROW_OF_PHASE.get(phase, phase), spent, manifest.timings.gpus)
     worked: list[Span] = []
     for process, timings in processes.items():
@@ -159,14 +161,15 @@ def stage_clock(history: History) -> list[float]:
     """Return the seconds of training up to the base policy, which are 0, and up to the policy of every stage.
 
     Training is generation, verification and optimization, as the paper measures it (text around Fig. 1). Parallel steps
-    count once. The work of a killed attempt counts; the time until the next attempt does not. Evaluations and the work
-    before the first stage do not count.
+    count once. The work of a killed attempt counts; the time until the next attempt does not. Evaluations, the work
+    before the first stage and the starts of the verifier's workers do not count: the workers stay for the next run of
+    the process.
     """
     manifests: list[Manifest] = []
     clock = [0.0]
     for stage in history.stages:
         manifests += [*stage.rollouts, *stage.verdicts, stage.policy]
-        clock.append(seconds_at_work(manifests))
+        clock.append(seconds_at_work(manifests) - sum(one.timings.phases.get("start", 0.0) for one in manifests))
     return clock
 
 

@@ -29,7 +29,7 @@ SIZES = (
     "prompts.prompts_per_stage=24 prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 "
     "rollout.responses_per_part=32 rollout.max_new_tokens=2 evaluate.problems=10 evaluate.max_new_tokens=2 "
     "evaluate.responses_per_part=20 "
-    # Responses are too short for an answer, so no verifier starts. This preset learns from wrong answers too.
+    # Responses are too short for an answer, so nothing is judged. This preset learns from wrong answers too.
     "optimize.preset=asymre optimize.responses_per_update=16 operation.updates_per_checkpoint=2"
 )
 WORKFLOWS = {"mu_grpo": ("mu_grpo_2", 2, ""), "grpo": ("grpo", 4, " updates_per_rollout=2")}

@@ -33,6 +33,23 @@ def test_a_ledger_of_one_process_worked_numbers(tmp_path):
     assert ledger.training == pytest.approx(9.0 + 10.0 + 2.5 + 1.5 + 14.0 + 1.4 + 4 * 0.5)
 
 
+class Judging(SyntheticRun):
+    """Every step that judges starts the workers of the verifier."""
+
+    def _pass(self, draft, **phases):
+        super()._pass(draft, **phases, **({"start": 11.0} if "verify" in phases else {}))
+
+
+@pytest.mark.parametrize("mu", [32, 4])
+def test_the_start_of_the_workers_is_no_training(tmp_path, mu):
+    with (made := Judging(Store.open(tmp_path / "judging"), updates_per_rollout=mu)).process("one"):
+        made.base().stages(1)
+    ledger, without = ledger_of(made), ledger_of(make_run(tmp_path / "without", 1, updates_per_rollout=mu))
+    assert ledger.seconds == pytest.approx({**without.seconds, "start": 6.0 + 3 * 11.0})
+    assert ledger.training == pytest.approx(without.training)
+    assert ledger.wall_clock == pytest.approx(without.wall_clock + 3 * 11.0)
+
+
 def test_time_between_two_processes_is_not_counted(run):
     with run.process("first"):
         run.base()
