@@ -55,8 +55,8 @@ def make_ledger(history: History) -> Ledger:
 
     The time between two steps of a process that trained for this run is counted as ``rest``. Not counted are the time
     between two processes, such as between a kill and the next start; the time in which a process only waited for
-    another process; and gaps in which a process may have worked for another run, which are longer than two minutes or
-    in a process that trained no policy of this run.
+    another process; the time up to the last step that a process made for another run; and gaps in which a process may
+    have worked for another run, which are longer than two minutes or in a process that trained no policy of this run.
     """
     trained = {stage.policy.timings.process for stage in history.stages}
     seconds: dict[str, float] = defaultdict(float)
@@ -97,8 +97,12 @@ def _start_and_work(timings: Sequence[Timings], with_gaps: bool) -> tuple[list[S
     steps = merge((one.started, one.finished) for one in timings)
     waited = merge(wait for one in timings for wait in one.waited)
     ends = [timings[0].process_started, *(end for _, end in steps)]
-    gaps = [_subtract((end, start), waited) for end, (start, _) in zip(ends, steps, strict=False)]
+    idle_since = {one.started: one.idle_since for one in timings}
+    spans = [(max(end, idle_since[start]), start) for end, (start, _) in zip(ends, steps, strict=False)]
+    gaps = [_subtract(span, waited) for span in spans]
     start, *between = [gap if 0 <= union_seconds(gap) <= _LONGEST_GAP else [] for gap in gaps]
+    if timings[0].idle_since:  # The process had started for another run.
+        start, between = [], [start, *between]
     return start, merge([*steps, *(span for gap in between for span in gap if with_gaps)])
 
 

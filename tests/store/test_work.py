@@ -119,6 +119,7 @@ def test_two_processes_do_work_once_and_the_wait_is_noted_in_what_is_made_next(t
     shared = next(one for one in manifests if (store.path(one.ref) / "data.txt").read_text() == "x")
     worked = next(one for one in manifests if one is not shared and one.timings.process == shared.timings.process)
     (other,) = (one for one in manifests if one.timings.process != shared.timings.process)
+    assert (shared.timings.idle_since, worked.timings.idle_since) == (0, shared.timings.finished)
     assert not shared.timings.waited
     assert not worked.timings.waited
     ((begun, ended),) = other.timings.waited
