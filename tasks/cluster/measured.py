@@ -89,6 +89,10 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     step, row = fit_two_rates(sampled, share=0.5)
     verifier, answer = fit_two_rates(checked)
     processes = optimize.backend.processes / run.optimize.backend.processes
+    (trained_passes, scored_passes), before = passes(optimize), 1 + optimize.objective.needs_reference
+    forward = _phase_seconds("logp", trained) / (before * tokens)
+    # The other forward passes, such as those of a proximal policy, are in phase optimize.
+    update = max(0.0, _phase_seconds("optimize", trained) / tokens - (scored_passes - before) * forward)
     ledger, started = make_ledger(history).seconds, {one.timings.process for one in history.manifests.values()}
     stored = sum(file.bytes for stage in stages for one in stage.rollouts for file in one.files.values())
     # Evaluations of a policy in one process share an engine.
@@ -124,8 +128,8 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         measured=frozenset(amounts),
         rollout=rates_on(run.rollout.engine),
         evaluate=rates_on(run.evaluation_engine),
-        trained_token=_phase_seconds("optimize", trained) / (passes(optimize)[0] * tokens) * processes,
-        scored_token=_phase_seconds("logp", trained) / tokens * processes,
+        trained_token=update / trained_passes * processes,
+        scored_token=forward * processes,
         base=_phase_seconds("warm_start", [base]),
         rest=ledger.get("rest", 0.0) / len(stages),
     )

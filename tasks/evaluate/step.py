@@ -72,8 +72,10 @@ def evaluate_policy(
 
                 samples += store.progress.table("samples", number, generate).to_pylist()
                 progress.reach(len(samples))
+        verifier = shared_verifier(verify)
+        with draft.phase("start"):
+            verifier.start()
         with draft.phase("verify"):
-            verifier = shared_verifier(verify)
             verdicts = verifier.verify([pair(sample) for sample in samples], f"{title} verify")
             names = [sample["prompt_id"] for sample in samples]
             check_failures(zip(verdicts, names, strict=True), verify, len(samples))

@@ -20,7 +20,7 @@ from tasks.formats import MINUS, duration
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Picture, Series
 from tasks.report.history import History
-from tasks.report.ledger import merge, seconds_before, training_clock
+from tasks.report.ledger import STARTS, merge, seconds_before, training_clock
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.settings.base import read_packaged_yaml
 from tasks.store.records import Manifest
@@ -41,7 +41,7 @@ _LANES = {
     "evaluate": MUTED,
 }
 """Colors of the lanes in an execution figure."""
-_LANE_OF_PHASE = {"logp": "optimize", "load": "load, save", "save": "load, save"}
+_LANE_OF_PHASE = {"logp": "optimize", "start": "load, save", "load": "load, save", "save": "load, save"}
 """Lanes of the phases that have no lane of their own name."""
 Span = tuple[str, float, float, float]
 """Lane, start, end, and the share of this time in which the lane worked."""
@@ -206,7 +206,7 @@ def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]
     phases: dict[str, float] = {}
     for phase, seconds in manifest.timings.phases.items():
         lane = _LANE_OF_PHASE.get(phase, phase)
-        if manifest.kind == "evaluation" and phase != "load":
+        if manifest.kind == "evaluation" and phase not in STARTS:
             lane = "evaluate"
         if seconds > 0:
             phases[lane] = phases.get(lane, 0.0) + seconds

@@ -132,14 +132,16 @@ def _has_calls(pair: Pair) -> bool:
 def training_time(run: SystemRun) -> dict[str, float]:
     """Return the device-seconds of training by cause.
 
-    ``STORAGE`` is the time of generation, verification and training outside their phases. If these steps run one after
-    the other, each on one device, the sum of all causes is the wall-clock of training.
+    ``STORAGE`` is the time of generation, verification and training outside their phases. The starts of the verifier's
+    workers have no cause. If these steps run one after the other, each on one device, the sum of all causes is the
+    wall-clock of training.
     """
     causes = dict.fromkeys([*_CAUSE_OF_PHASE.values(), STORAGE], 0.0)
     for stage in run.history.stages:
         for manifest in (*stage.rollouts, *stage.verdicts, stage.policy):
             within = manifest is not stage.policy and _is_within(manifest.timings, stage.policy.timings)
             rest = 0.0 if within else manifest.timings.seconds + manifest.timings.earlier
+            rest -= manifest.timings.phases.get("start", 0.0)
             for phase, seconds in manifest.timings.phases.items():
                 if phase in _CAUSE_OF_PHASE:
                     causes[_CAUSE_OF_PHASE[phase]] += _devices(manifest) * seconds

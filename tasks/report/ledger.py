@@ -8,7 +8,7 @@ from tasks.report.history import History
 from tasks.store.records import Manifest, Timings
 
 ROWS = {
-    "start": "from the start of a process to its first step",
+    "start": "processes until their first step, the verifier's workers",
     "warm_start": "making the tiny base policy",
     "load": "reading policies, starting engines",
     "generate": "sampling responses for training",
@@ -21,6 +21,8 @@ ROWS = {
 """Rows of the ledger in their order, and the time that each row counts."""
 
 _ROW_OF_PHASE = {"logp": "optimize", "save": "rest"}
+STARTS = ("load", "start")
+"""Phases of an evaluation that do not count as ``evaluate``."""
 _LONGEST_GAP = 120.0
 """Seconds. A longer gap between two steps of a process counts as work on something else, such as another run."""
 
@@ -53,8 +55,8 @@ def make_ledger(history: History) -> Ledger:
 
     The time between two steps of a process that trained for this run is counted as ``rest``. Not counted are the time
     between two processes, such as between a kill and the next start; the time in which a process only waited for
-    another process; and gaps in which a process may have worked for another run, which are longer than two minutes or
-    in a process that trained no policy of this run.
+    another process; the time up to the last step that a process made for another run; and gaps in which a process may
+    have worked for another run, which are longer than two minutes or in a process that trained no policy of this run.
     """
     trained = {stage.policy.timings.process for stage in history.stages}
     seconds: dict[str, float] = defaultdict(float)
@@ -68,7 +70,7 @@ def make_ledger(history: History) -> Ledger:
     for manifest in sorted(history.manifests.values(), key=lambda one: (one.timings.started, one.digest)):
         processes[manifest.timings.process].append(manifest.timings)
         for phase, spent in manifest.timings.phases.items():
-            evaluates = manifest.kind == "evaluation" and phase != "load"
+            evaluates = manifest.kind == "evaluation" and phase not in STARTS
             spend("evaluate" if evaluates else _ROW_OF_PHASE.get(phase, phase), spent, manifest.timings.gpus)
     worked: list[Span] = []
     for process, timings in processes.items():
@@ -95,8 +97,12 @@ def _start_and_work(timings: Sequence[Timings], with_gaps: bool) -> tuple[list[S
     steps = merge((one.started, one.finished) for one in timings)
     waited = merge(wait for one in timings for wait in one.waited)
     ends = [timings[0].process_started, *(end for _, end in steps)]
-    gaps = [_subtract((end, start), waited) for end, (start, _) in zip(ends, steps, strict=False)]
+    idle_since = {one.started: one.idle_since for one in timings}
+    spans = [(max(end, idle_since[start]), start) for end, (start, _) in zip(ends, steps, strict=False)]
+    gaps = [_subtract(span, waited) for span in spans]
     start, *between = [gap if 0 <= union_seconds(gap) <= _LONGEST_GAP else [] for gap in gaps]
+    if timings[0].idle_since:  # The process had started for another run.
+        start, between = [], [start, *between]
     return start, merge([*steps, *(span for gap in between for span in gap if with_gaps)])
 
 
@@ -159,14 +165,15 @@ def stage_clock(history: History) -> list[float]:
     """Return the seconds of training up to the base policy, which are 0, and up to the policy of every stage.
 
     Training is generation, verification and optimization, as the paper measures it (text around Fig. 1). Parallel steps
-    count once. The work of a killed attempt counts; the time until the next attempt does not. Evaluations and the work
-    before the first stage do not count.
+    count once. The work of a killed attempt counts; the time until the next attempt does not. Evaluations, the work
+    before the first stage and the starts of the verifier's workers do not count: the workers stay for the next run of
+    the process.
     """
     manifests: list[Manifest] = []
     clock = [0.0]
     for stage in history.stages:
         manifests += [*stage.rollouts, *stage.verdicts, stage.policy]
-        clock.append(seconds_at_work(manifests))
+        clock.append(seconds_at_work(manifests) - sum(one.timings.phases.get("start", 0.0) for one in manifests))
     return clock
 
 

@@ -62,22 +62,20 @@ class SummaryRow(_Row):
 
 
 class Execution(_Record):
-    """The work of one execution of the workflow for a run. The other artifacts come from earlier executions."""
+    """The work of one execution of the workflow for a run. The other artifacts are those of other executions."""
 
     artifacts: int
     """Number of artifacts of the run."""
     made: int
-    """Number of artifacts that this execution made."""
+    """Number of new artifacts; an execution that makes an artifact again keeps the one that is there."""
     seconds: float
     """Seconds since the start of the first process of the execution."""
     waited: float = 0.0
     """Seconds in which the execution only waited for another execution with the same work."""
 
     def __str__(self) -> str:
-        cached = self.artifacts - self.made
         waited = f", {duration(self.waited)} of it waiting for another run" if self.waited else ""
-        made = f"{self.made} artifact{'' if self.made == 1 else 's'} made"
-        return f"{made}, {cached} from the cache, in {duration(self.seconds)}{waited}"
+        return f"{self.artifacts} artifacts, {self.made} of them new, in {duration(self.seconds)}{waited}"
 
 
 class RunSummary(_Record):

@@ -78,6 +78,8 @@ class Timings(Record):
     """Number of GPUs that the step's processes used together."""
     execution: str = ""
     """Execution of the step: Flyte's, or a command on this machine with all processes that it started."""
+    idle_since: float = 0.0
+    """When the process ended its step before, of whichever run, in Unix seconds; 0 if it had made none."""
     waited: list[tuple[float, float]] = Field(default_factory=list)
     """Intervals, in Unix seconds, in which the process only waited for another process with the same work."""
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
 Place: TypeAlias = "Folder | Bucket"
 """The files of a store by key, on this machine or on an S3 server."""
+_last_end = [0.0]
+"""When this process ended its last step, of whichever run, in Unix seconds; 0 before the first."""
 
 
 class Draft:
@@ -48,6 +50,7 @@ class Draft:
         self.earlier: dict[str, float] = {}
         """Seconds by phase that earlier attempts spent on the parts that are reused."""
         self.started = time.time()
+        self.idle_since = _last_end[0]
         self._open: dict[str, float] = {}
         """Start of the phase that is running."""
 
@@ -163,6 +166,7 @@ class Store:
             role: [refs] if isinstance(refs, ArtifactRef) else list(refs) for role, refs in draft.parents.items()
         }
         ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
+        _last_end[0] = time.time()
         manifest = Manifest(
             schema_version=SCHEMA,
             kind=kind,
@@ -180,11 +184,12 @@ class Store:
                 process=process().name,
                 process_started=process().started,
                 started=draft.started,
-                finished=time.time(),
+                finished=_last_end[0],
                 phases=draft.spent(),
                 earlier=sum(draft.earlier.values()),
                 gpus=gpus(),
                 execution=execution(),
+                idle_since=draft.idle_since,
                 waited=waits(),
             ),
         )

@@ -90,6 +90,8 @@ def train_alternating(
             table_writer(judged.path / VERDICTS_FILE, VERDICTS) as add_verdicts,
             closing(loop),
         ):
+            with draft.phase("start"):
+                loop.verifier.start()
             with (
                 store.write("rollouts", settings=rollout, parents=parents, seed=seed) as rolled,
                 table_writer(rolled.path / ROLLOUTS_FILE, rollouts_schema(rollout.max_new_tokens)) as add_rollouts,
@@ -137,7 +139,7 @@ class Colocated:
     """Settings that say how often states and refreshes are saved; with None an interrupted stage starts anew."""
 
     def __post_init__(self) -> None:
-        """Plan the refreshes, and load the engine, the trainer and the verifier."""
+        """Plan the refreshes, and load the engine and the trainer. The workers of the verifier do not start yet."""
         rollout, optimize, processes = self.rollout, self.optimize, distributed.world_size()
         folders = self.store.paths(self.prompts)
         rows = [row for folder in folders for row in read_table(folder / PROMPTS_FILE).to_pylist()]

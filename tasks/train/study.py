@@ -67,27 +67,30 @@ def run_study(
         stopped = ""
         updates = len(loop.refreshes) * updates_per_rollout
         title = f"study {optimize.preset} mu {updates_per_rollout} seed {seed}"
-        with draft.phase("study"), closing(loop), bar(title, updates) as progress:
+        with closing(loop), bar(title, updates) as progress:
             if updates % evaluations:
                 raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
-            loop.to_generation()
-            curve.append(_measure(loop, measured, problems, 0, seed))
-
-            def after_update(row: Row) -> None:
-                metrics.append(row)  # At once: what ends in a collapse gives no outcome.
-                done = row["update"]
-                progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
-                if done % (updates // evaluations) == 0:
-                    loop.to_generation()
-                    curve.append(_measure(loop, measured, problems, done, seed))
-                    loop.to_training()
-
-            try:
-                loop.train(after_update, must_teach=False)
-            except GateError as error:
-                stopped = error.message
+            with draft.phase("start"):
+                loop.verifier.start()
+            with draft.phase("study"):
                 loop.to_generation()
-                curve.append(_measure(loop, measured, problems, loop.trainer.updates, seed))
+                curve.append(_measure(loop, measured, problems, 0, seed))
+
+                def after_update(row: Row) -> None:
+                    metrics.append(row)  # At once: what ends in a collapse gives no outcome.
+                    done = row["update"]
+                    progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
+                    if done % (updates // evaluations) == 0:
+                        loop.to_generation()
+                        curve.append(_measure(loop, measured, problems, done, seed))
+                        loop.to_training()
+
+                try:
+                    loop.train(after_update, must_teach=False)
+                except GateError as error:
+                    stopped = error.message
+                    loop.to_generation()
+                    curve.append(_measure(loop, measured, problems, loop.trainer.updates, seed))
         write_table(draft.path / CURVE_FILE, curve, CURVE)
         if metrics:
             write_table(draft.path / METRICS_FILE, metrics, metrics_schema(list(metrics[0])))

@@ -127,7 +127,9 @@ def _check(settings: VerifySettings) -> str | None:
 
 
 class Verifier:
-    """A pool of ``verify.workers`` worker processes, as a context manager. They start with the first jobs.
+    """A pool of ``verify.workers`` worker processes, as a context manager.
+
+    They start with ``start``, or as many as are needed with the first jobs.
 
     The outcome of an answer does not depend on other answers: if a hostile answer ends its judge, the answers sent
     after it go to another judge. An answer whose judge was killed from outside is judged again too.
@@ -159,6 +161,22 @@ class Verifier:
         """End all workers."""
         while self._workers:
             self._workers.pop().close()
+
+    def start(self) -> None:
+        """Start the workers that do not run yet, and wait until all are ready.
+
+        Raises:
+            SettingsError: a worker cannot start.
+        """
+        try:
+            self._collect()  # Remove workers that died since the last call.
+            while len(self._workers) < self._settings.workers or not all(one.is_ready for one in self._workers):
+                self._add_workers(self._settings.workers)
+                self._wait()
+                self._collect()
+        except BaseException:
+            self.close()
+            raise
 
     def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
         """Return the verdicts [R] of responses [R]. Equal jobs are judged once.
@@ -211,14 +229,11 @@ class Verifier:
         self._ends.clear()
         self._collect()  # Remove workers that died since the last call.
         while len(judgements) < len(times):
-            while len(self._workers) < min(self._settings.workers, len(times) - len(judgements)):
-                self._workers.append(_Worker(self._settings, self._waiting, self._ends))
+            self._add_workers(min(self._settings.workers, len(times) - len(judgements)))
             share = len(self._waiting) // (2 * len(self._workers))
             for worker in self._workers:
                 worker.fill(min(max(_LEAST_AHEAD, share), _MOST_AHEAD))
-            deadline = min(worker.deadline for worker in self._workers)
-            wait([worker.fileno() for worker in self._workers], timeout=max(0.0, deadline - time.monotonic()))
-            time.sleep(_COLLECT_SECONDS)
+            self._wait()
             for job, judgement in self._collect():
                 judgements[job] = judgement
                 failures += times[job] * (judgement.outcome in FAILURES)
@@ -227,6 +242,17 @@ class Verifier:
                     logger().warning("verify: the first error of the function:\n%s", judgement.error)
                 progress.advance(times[job], note=f"{failures} not judged" if failures else "")
         return judgements
+
+    def _add_workers(self, count: int) -> None:
+        """Start workers until there are ``count`` of them."""
+        while len(self._workers) < count:
+            self._workers.append(_Worker(self._settings, self._waiting, self._ends))
+
+    def _wait(self) -> None:
+        """Wait until a worker has sent something or has passed its deadline."""
+        deadline = min(worker.deadline for worker in self._workers)
+        wait([worker.fileno() for worker in self._workers], timeout=max(0.0, deadline - time.monotonic()))
+        time.sleep(_COLLECT_SECONDS)
 
     def _collect(self) -> list[tuple[Job, Judgement]]:
         """Return new judgements of all workers, and remove workers that ended."""
@@ -271,6 +297,11 @@ class _Worker:
     def pid(self) -> int:
         """Process id of the judge, or of the worker before it has a judge."""
         return self._judge or self._process.pid
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the worker has a judge, which takes jobs."""
+        return self._judge is not None
 
     def fileno(self) -> int:
         """Return the file descriptor that is readable when a message has come."""

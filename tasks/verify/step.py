@@ -49,6 +49,8 @@ def verify_rollouts(
         count = sum(len(range(0, size, _PORTION)) for size in sizes)
         tally = Tally()
         verifier = shared_verifier(settings)
+        with draft.phase("start"):
+            verifier.start()
         with draft.phase("verify"), table_writer(draft.path / VERDICTS_FILE, VERDICTS) as add:
             for number, rows in enumerate(_portions(paths, sizes, tally)):
                 title = f"stage {stage + 1} verify" + (f" {number + 1}/{count}" if count > 1 else "")

@@ -53,6 +53,11 @@ def test_a_phase_that_takes_longer_or_shorter(phase: str, name: str, seconds: fl
     assert compared(made, made, {phase: seconds}) == pytest.approx({name: seconds - PHASES.get(phase, 0.0)})
 
 
+def test_the_start_of_the_verifiers_workers_is_no_cause() -> None:
+    made = sampled(UNEVEN, [64])
+    assert compared(made, made, {"start": 50.0}) == {}
+
+
 def test_a_barrier_and_smaller_batches() -> None:
     """With calls of 4 responses each waits for its longest one, and a pass holds 4 rows in place of 64."""
     needed = [sum(UNEVEN) / 64, sum(UNEVEN) / 4]

@@ -81,7 +81,7 @@ class SyntheticRun:
         started, time = self.clock.now - imports, SimpleNamespace(time=self.clock, perf_counter=self.clock)
         made = {"process": Process(name, started), "gpus": gpus, "execution": name, "waits": list(waits)}
         given = {function: mock.Mock(return_value=value) for function, value in made.items()}
-        with mock.patch.multiple("tasks.store.store", time=time, **given):
+        with mock.patch.multiple("tasks.store.store", time=time, _last_end=[0.0], **given):
             yield
 
     def base(self) -> "SyntheticRun":

@@ -33,6 +33,23 @@ def test_a_ledger_of_one_process_worked_numbers(tmp_path):
     assert ledger.training == pytest.approx(9.0 + 10.0 + 2.5 + 1.5 + 14.0 + 1.4 + 4 * 0.5)
 
 
+class Judging(SyntheticRun):
+    """Every step that judges starts the workers of the verifier."""
+
+    def _pass(self, draft, **phases):
+        super()._pass(draft, **phases, **({"start": 11.0} if "verify" in phases else {}))
+
+
+@pytest.mark.parametrize("mu", [32, 4])
+def test_the_start_of_the_workers_is_no_training(tmp_path, mu):
+    with (made := Judging(Store.open(tmp_path / "judging"), updates_per_rollout=mu)).process("one"):
+        made.base().stages(1)
+    ledger, without = ledger_of(made), ledger_of(make_run(tmp_path / "without", 1, updates_per_rollout=mu))
+    assert ledger.seconds == pytest.approx({**without.seconds, "start": 6.0 + 3 * 11.0})
+    assert ledger.training == pytest.approx(without.training)
+    assert ledger.wall_clock == pytest.approx(without.wall_clock + 3 * 11.0)
+
+
 def test_time_between_two_processes_is_not_counted(run):
     with run.process("first"):
         run.base()
@@ -72,14 +89,31 @@ def test_a_process_that_is_older_than_the_run_counts_from_its_first_artifact(run
     assert ledger_of(run).seconds["rest"] == pytest.approx(0.5 * 9)
 
 
-def test_another_run_of_the_same_process_is_not_counted(run, tmp_path):
+@pytest.mark.parametrize("stages", [1, 4])
+def test_another_run_of_the_same_process_is_not_counted(run, tmp_path, stages):
     """Both runs share the base policy, which the process made before the first one."""
     second = SyntheticRun(run.store, run.clock, preset="relaxed")
     with run.process("one"):
-        run.base().stages(4)
+        run.base().stages(stages)
+        run.clock.now += 3.0  # Between the runs.
         second.from_base_of(run).stages(1)
-    assert ledger_of(second).seconds == pytest.approx(ledger_of(make_run(tmp_path / "alone", 1)).seconds)
-    assert ledger_of(second).wall_clock == pytest.approx(89.9)
+    alone = ledger_of(make_run(tmp_path / "alone", 1))
+    assert ledger_of(second).seconds == pytest.approx({**alone.seconds, "rest": alone.seconds["rest"] + 3.0})
+    assert ledger_of(second).wall_clock == pytest.approx(89.9 + 3.0)
+
+
+def test_another_run_before_this_one_in_its_process_is_no_start(run, tmp_path):
+    """By hand: the runs are in two stores, and the process makes one stage of each, with 3 s between them."""
+    second = SyntheticRun(Store.open(tmp_path / "second"), run.clock)
+    with run.process("one"):
+        run.base().stages(1)
+        run.clock.now += 3.0
+        second.base().stages(1)
+    assert ledger_of(run).seconds["start"] == pytest.approx(6.0)
+    ledger = ledger_of(second)
+    assert ledger.seconds["start"] == 0
+    assert ledger.seconds["rest"] == pytest.approx(3.0 + 0.5 * 9)
+    assert ledger.wall_clock == pytest.approx(3.0 + 89.9 - 6.0)
 
 
 def test_the_time_between_shared_steps_of_another_runs_process_is_not_counted(run, tmp_path):

@@ -224,6 +224,11 @@ def test_the_summary_says_what_the_execution_made(run, monkeypatch):
     assert execution_since(run.store, report, run.clock.now + 1).made == 0
     monkeypatch.setenv("FLYTE_INTERNAL_EXECUTION_ID", "second")
     assert execution_since(run.store, report, started).made == 5
+    with run.process("third"):  # It repeats the step of the last report.
+        assert reported(run.store, summary_of(run), {}, run.evaluations) == report
+    monkeypatch.setenv("FLYTE_INTERNAL_EXECUTION_ID", "third")
+    third = execution_since(run.store, report, started)
+    assert str(third).startswith(f"{everything} artifacts, 0 of them new, in ")
 
 
 def test_the_summary_counts_the_artifacts_of_this_execution_alone(mu_grpo, mu_grpo_report):
@@ -234,9 +239,7 @@ def test_the_summary_counts_the_artifacts_of_this_execution_alone(mu_grpo, mu_gr
 
     whole = told(artifacts=35, made=35, seconds=240.0)
     part = told(artifacts=35, made=2, seconds=34.0, waited=30.0)
-    alone = told(artifacts=2, made=1, seconds=4.0)
     assert whole[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s"
     assert part[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s with what other executions made"
-    assert "now     35 artifacts made, 0 from the cache, in 4 min 00 s" in whole
-    assert "now     2 artifacts made, 33 from the cache, in 34.0 s, 30.0 s of it waiting for another run" in part
-    assert "now     1 artifact made, 1 from the cache, in 4.0 s" in alone
+    assert "now     35 artifacts, 35 of them new, in 4 min 00 s" in whole
+    assert "now     35 artifacts, 2 of them new, in 34.0 s, 30.0 s of it waiting for another run" in part

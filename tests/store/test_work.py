@@ -73,3 +73,52 @@ def test_another_machine_finds_it_on_s3_and_makes_it_again_when_an_object_is_los
     run_once(ref, "t", "1", step.one, "hello")
     assert step.runs == 2
     assert Store(ref).holds(made)
+<<<<<<< HEAD
+=======
+
+
+SLOW = """
+import os, sys, time
+from pathlib import Path
+from tasks.store import Store
+from tasks.store.work import run_once
+address, log = sys.argv[1:]
+Path(f"{log}.{os.getpid()}").touch()
+def write(store, text):
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.txt").write_text(text)
+    return draft.ref
+def slow(store, text):
+    with open(log, "a") as file:
+        file.write("begun\\n")
+    while len(list(Path(log).parent.glob("log.*"))) < 2:
+        time.sleep(0.05)
+    time.sleep(2)
+    return write(store, text)
+print(run_once(Store.open(address).ref, "t", "1", slow, "x").digest)
+run_once(Store.open(address).ref, "u", "1", write, str(os.getpid()))
+"""
+
+
+def test_two_processes_do_work_once_and_the_wait_is_noted_in_what_is_made_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SLOW, str(tmp_path / "store"), str(tmp_path / "log")]
+    own = {name: value for name, value in os.environ.items() if name != EXECUTION}  # two commands, not one
+    both = [subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [one.communicate(timeout=120)[0] for one in both]
+    assert len({text.split()[-1] for text in said}) == 1
+    assert "t: another process does this work on" in "".join(said)
+    assert (tmp_path / "log").read_text() == "begun\n"
+    store = Store.open(tmp_path / "store")
+    manifests = store.manifests("prompts")
+    shared = next(one for one in manifests if (store.path(one.ref) / "data.txt").read_text() == "x")
+    worked = next(one for one in manifests if one is not shared and one.timings.process == shared.timings.process)
+    (other,) = (one for one in manifests if one.timings.process != shared.timings.process)
+    assert (shared.timings.idle_since, worked.timings.idle_since) == (0, shared.timings.finished)
+    assert not shared.timings.waited
+    assert not worked.timings.waited
+    ((begun, ended),) = other.timings.waited
+    assert begun < ended <= other.timings.started
+    assert ended == pytest.approx(shared.timings.finished, abs=1.0)
+    assert len({one.timings.execution for one in manifests}) == 2
+    assert shared.timings.execution == worked.timings.execution
+>>>>>>> fa

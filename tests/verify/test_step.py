@@ -70,7 +70,7 @@ def test_verdicts_and_facts(store):
     assert manifest.parents == {"rollouts": shards}
     assert manifest.seed == 3
     assert manifest.settings == ONE.model_dump(mode="json")
-    assert set(manifest.timings.phases) == {"load", "verify"}
+    assert set(manifest.timings.phases) == {"load", "start", "verify"}
     assert len(workers_of()) == 1  # It stands ready for the next step.
     assert verify_rollouts(store, ONE.model_copy(update={"workers": 2}), shards, 0, 3) == ref
 

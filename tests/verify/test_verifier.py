@@ -46,6 +46,17 @@ def test_no_worker_without_something_to_check():
         assert len(verifier.pids) == 1  # not more workers than answers
 
 
+def test_workers_that_are_started_are_ready_and_a_dead_one_is_replaced():
+    with Verifier(settings(workers=2)) as verifier:
+        verifier.start()
+        first, second = verifier.pids
+        assert {psutil.Process(pid).ppid() for pid in (first, second)} == {one.pid for one in workers_of()}
+        psutil.Process(first).parent().kill()
+        # The pipe of the dead worker ends when its judge has ended too.
+        assert eventually(lambda: verifier.start() or verifier.pids[0] == second)
+        assert len(verifier.pids) == len(workers_of()) == 2
+
+
 def test_an_interrupted_call_leaves_nothing_for_the_next_one():
     # Libraries that other tests use leave handlers of their own behind: flytekit exits, torch's launcher raises.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -121,10 +132,11 @@ def test_the_deadline_holds_while_the_parent_does_not_look():
         worker.close()
 
 
-def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit():
+@pytest.mark.parametrize("begin", [Verifier.start, lambda verifier: verifier.verify([("42", boxed("42"))])])
+def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit(begin):
     message = "verify.memory_mib: 40; .*Raise verify.memory_mib"
     with pytest.raises(SettingsError, match=message), Verifier(settings(memory_mib=40)) as verifier:
-        verifier.verify([("42", boxed("42"))])
+        begin(verifier)
     assert workers_of() == []
 
 

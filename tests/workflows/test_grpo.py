@@ -34,7 +34,7 @@ def test_a_refresh_every_update_resets_staleness(learner: Learner, shards: list[
     assert [row["staleness"] for row in rows] == [0, 1, 0, 1]
     assert [row["update"] for row in rows] == [1, 2, 3, 4]
     assert [rows[i]["ratio_max_negative"] for i in (0, 2)] == [1.0, 1.0]
-    assert {"load", "generate", "verify", "logp", "optimize", "switch", "save"} == set(manifest.timings.phases)
+    assert {"load", "start", "generate", "verify", "logp", "optimize", "switch", "save"} == set(manifest.timings.phases)
     (rollouts,) = manifest.parents["rollouts"]
     table = read_table(store.path(rollouts) / "rollouts.parquet")
     assert len(table) == 64
