@@ -235,13 +235,18 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
 
 
 @uncached
-def find_stage(inputs: RunInputs, algorithm: str) -> FoundStage:
-    """Find stage ``trained_from`` of the latest finished run that can be trained again; see ``find_retrainable``."""
-    from tasks.stored.runs import find_retrainable, trained_policies
+def find_stage(inputs: RunInputs, training: Artifact, algorithm: str) -> FoundStage:
+    """Find stage ``trained_from`` of the latest finished run that can be trained again; see ``find_retrainable``.
+
+    Raises:
+        DataError: the stage was trained on prompts of another training set than ``training``, that of this run.
+    """
+    from tasks.stored.runs import check_training_set, find_retrainable, trained_policies
 
     store = Store(inputs.store)
     report = find_retrainable(store, inputs.settings, algorithm)
     *before, after = trained_policies(store, report, inputs.trained_from)
+    check_training_set(store, after, training)
     logger().info("retrain: from stage %d of %s (%s)", len(before), report.ref, report.known_facts["algorithm"])
     return FoundStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])
 
