@@ -183,13 +183,17 @@ class AtLimit:
             special = token_ids[np.isin(token_ids, self._special)]
             self._first.update(special[:1].tolist())
 
-    def facts(self, title: str) -> dict[str, Any]:
-        """Return facts for a manifest: a warning, also logged, where nearly all responses end at the limit."""
-        if self.cut < max(1, NEARLY_ALL * self.responses):
+    def facts(self, title: str, counts: tuple[int, int] | None = None) -> dict[str, Any]:
+        """Return facts for a manifest: a warning, also logged, where nearly all responses end at the limit.
+
+        ``counts`` are the numbers of all responses and of those that end at the limit, if ``add`` did not count all.
+        """
+        responses, cut = counts or (self.responses, self.cut)
+        if cut < max(1, NEARLY_ALL * responses):
             return {}
         stops = ", ".join(map(self._token_name, self._stop_ids))
         warning = (
-            f"{title}: {percent(self.cut / self.responses)} of {self.responses} responses end at {self._limit}, "
+            f"{title}: {percent(cut / responses)} of {responses} responses end at {self._limit}, "
             f"without a stop token ({stops}). {self._suggest_fix()}"
         )
         logger().warning("%s", warning)
