@@ -105,7 +105,7 @@ def study(
     return run_study
 
 
-@step("9", role="evaluate", judges=True, mapped=True)
+@step("10", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
     """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy
@@ -113,7 +113,7 @@ def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifac
     return evaluate_policy
 
 
-@step("9")
+@step("10")
 def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artifact]) -> Logic[Artifact]:
     """Average a policy's accuracies over benchmarks."""
     from tasks.evaluate.metrics import average_evaluations
@@ -121,7 +121,7 @@ def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artif
     return average_evaluations
 
 
-@step("13")
+@step("14")
 def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Logic[Artifact]:
     """Write an HTML page about a run, which is also the task's deck.
 
