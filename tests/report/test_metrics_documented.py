@@ -63,7 +63,7 @@ def test_numbers_of_stages_rollouts_and_evaluations_are_named():
     sample = {"sample_index": 0, "outcome": "correct", "shows_working": True, "level": 2, "response_tokens": 5}
     sample |= {"finish_reason": "stop"}
     evaluation = measure([sample, {**sample, "sample_index": -1}], [0], 1, "held_out")
-    stage = Trained(1, mismatches=[0.0]).facts()
+    stage = Trained(1).facts()
     assert "logp_mismatch" in stage
     for numbers in (stage, Tally().facts(), evaluation, evaluation["accuracy"], list(map(str, Outcome))):
         assert set(numbers) - NAMED == set()
