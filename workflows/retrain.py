@@ -62,14 +62,15 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
     @unpack_options(**OPTIONS)
     def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
         run = named(open_run(updates_per_rollout=0, trained_from=from_stage, **options), "open-run")
-        found = named(find_stage(inputs=run.run, algorithm=algorithm), "stored-stage")
+        benchmarks, training = prepare_data(run)
+        found = named(find_stage(inputs=run.run, training=training, algorithm=algorithm), "stored-stage")
         accuracies = stages_from(
             first=from_stage,
             stages=stages,
             policies=found.policies,
             rollouts=found.rollouts,
             verdicts=found.verdicts,
-            **stage_inputs(run, Start(found.policies[0], *prepare_data(run))),
+            **stage_inputs(run, Start(found.policies[0], benchmarks, training)),
         )
         page = named(report(inputs=run.report, evaluations=named(accuracies, "stages")), "report")
         return named(close_run(inputs=run.run, report=page), "close-run")

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tasks.cli.pages import explain_write_errors, replace_between_marks
-from tasks.errors import DataError
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Part
 
 if TYPE_CHECKING:
-    from tasks.store import Store
+    from tasks.experiments.result import LaboratoryResult
 
 
 def laboratory(
@@ -27,31 +26,30 @@ def laboratory(
     docs: Annotated[Path | None, typer.Option(help="Page whose table and figure of this part to update.")] = None,
 ) -> None:
     """Run a part of the laboratory for staleness: short training runs of the tiny policy, with statistical tests."""
+    from tasks.experiments.result import LaboratoryResult
     from tasks.experiments.spread import Plan, run_part
     from tasks.store import Store
 
     form = QUICK if quick else FULL
     plan = Plan(part, form, config or Path(form.config), jobs or os.cpu_count() or 1, overrides)
     store = plan.settings(QUESTIONS[part].arms[0]).store
-    run_part(plan, log_folder(store))
+    ref = run_part(plan, log_folder(store))
     if docs is not None:
-        _renew_part(Store.open(store, create=False), part, docs)
+        opened = Store.open(store, create=False)
+        _renew_part(LaboratoryResult.load(opened, opened.manifest(ref).ref), docs)
         print(f"wrote {docs}")
 
 
-def _renew_part(store: "Store", part: str, page: Path) -> None:
+def _renew_part(result: "LaboratoryResult", page: Path) -> None:
     """Replace the text between the marks of a part in a page, and the figure in the page's folder."""
-    from tasks.experiments.laboratory import FIGURE, find_parts
+    from tasks.experiments.laboratory import FIGURE
     from tasks.experiments.result import laboratory_markdown
 
-    result = find_parts(store).get(part)
-    if result is None:
-        raise DataError(f"{store.ref.uri}: no result of part {part} in this store. Run `mu-grpo laboratory {part}`.")
-    figure = page.with_suffix("") / f"{part}.svg"
+    figure = page.with_suffix("") / f"{result.part}.svg"
     figure.parent.mkdir(exist_ok=True)
     shutil.copyfile(Path(result.folder) / FIGURE, figure)
     text = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
-    replace_between_marks(page, f"part {part}", text)
+    replace_between_marks(page, f"part {result.part}", text)
 
 
 def log_folder(store: str) -> Path:
@@ -93,7 +91,7 @@ def reproduction(
     runs = load_runs(opened, reports)
     result = compare_finished(opened, experiment, planned, runs)
     print(result)
-    parts = list(find_parts(opened).values()) if page or docs else []
+    parts = find_parts(opened, list(reports.values())) if page or docs else []
     if page is not None:
         with explain_write_errors(page, "--page"):
             page.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Rates that are measured in a finished run, for the plan of another run."""
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tasks.cluster.rates import EngineRates, Rates, passes
 from tasks.cluster.steps import evaluation_calls
@@ -81,7 +81,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     for stage in stages:
         generators, verifiers = ([stage.policy], [stage.policy]) if turns else (stage.rollouts, stage.verdicts)
         facts, calls = stage.verdicts[0].facts, sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
-        responses, mean = facts["responses"], facts["response_tokens"]
+        responses, mean = facts["responses"], _mean_tokens(facts)
         steps = calls * _steps(rollout.engine, responses / calls, mean, rollout.max_new_tokens)
         sampled.append((steps, responses * mean, _phase_seconds("generate", generators)))
         checked.append((1.0, responses, _phase_seconds("verify", verifiers)))
@@ -103,7 +103,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     engine_start = engine if turns and rollout.engine.own_weights else 0.0
     amounts = {
         # The last stage is the best estimate of later stages.
-        "response_share": last.verdicts[0].facts["response_tokens"] / run.rollout.max_new_tokens,
+        "response_share": _mean_tokens(last.verdicts[0].facts) / run.rollout.max_new_tokens,
         "prompt_tokens": 0.0,  # Included in the seconds of a response.
         "pod_start_seconds": ledger.get("start", 0.0) / len(started),
         "engine_start_seconds": engine,
@@ -168,6 +168,13 @@ def _evaluations(history: "History", engine: EngineSettings) -> tuple[list[Point
 
 def _steps(engine: EngineSettings, responses: float, mean: float, longest: int) -> float:
     return EngineRates(engine.refills, engine.batch_size, 0.0, 0.0).steps(responses, mean, longest)
+
+
+def _mean_tokens(facts: Mapping[str, Any]) -> float:
+    """Return the mean number of tokens of the responses that verdicts judge, of which the missing ones have none."""
+    missing: int = facts["outcomes"].get("missing", 0)
+    mean: float = facts["response_tokens"] * (1 - missing / facts["responses"])
+    return mean
 
 
 def _phase_seconds(phase: str, makers: Sequence["Manifest"]) -> float:

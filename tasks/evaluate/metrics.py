@@ -106,6 +106,7 @@ def measure(
         "by_problem": {
             "accuracy": correct_PK.mean(axis=1).tolist(),
             "majority": None if majority_P is None else majority_P.tolist(),
+            "greedy": [float(correct) for correct in greedy] or None,
         },
     }
 
@@ -140,15 +141,20 @@ def average_evaluations(
 
 
 def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average metrics over benchmarks with equal weights; a single benchmark keeps its numbers."""
+    """Average metrics over benchmarks with equal weights; a single benchmark keeps its numbers.
+
+    An average has a metric if all benchmarks have it, but no pass@k, and nothing by level or problem.
+    """
     names = [one["benchmark"] for one in measured]
     if len(measured) == 1:
         return {**measured[0], "benchmarks": names}
     k, working = {one["k"] for one in measured}, [one["working"] for one in measured]
+    rewards = [one["reward"] for one in measured if "reward" in one]
     return {
         "benchmarks": names,
+        **({"reward": float(np.mean(rewards))} if len(rewards) == len(measured) else {}),
         "accuracy": _mean_over(measured, "accuracy"),
-        "greedy": None,
+        "greedy": _mean_over(measured, "greedy"),
         "pass": {},
         "majority": _mean_over(measured, "majority"),
         "k": k.pop() if len(k) == 1 else 0,

@@ -90,7 +90,9 @@ def evaluate_policy(
         write_table(draft.path / SAMPLES_FILE, samples, SAMPLES)
         metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
-        draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title))
+        # An earlier attempt may have generated some of the responses.
+        counts = len(samples), sum(sample["finish_reason"] == "length" for sample in samples)
+        draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title, counts))
         with open_tracker(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})
     return draft.ref

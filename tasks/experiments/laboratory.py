@@ -81,15 +81,20 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
     return draft.ref
 
 
-def find_parts(store: Store) -> dict[str, LaboratoryResult]:
-    """Return the latest results in a store, by part of the laboratory.
+def find_parts(store: Store, reports: Sequence[ArtifactRef]) -> list[LaboratoryResult]:
+    """Return results of parts of the laboratory: those in the latest reproduction that has these reports.
+
+    If there are none, the latest result of each part in the store.
 
     Raises:
         ArtifactError: the store cannot be read.
     """
-    manifests = sorted(store.manifests("laboratory"), key=lambda manifest: manifest.timings.finished)
-    latest = {manifest.facts["part"]: manifest.ref for manifest in manifests}
-    return {part: LaboratoryResult.load(store, latest[part]) for part in sorted(latest)}
+    made = (one for one in store.manifests("reproduction") if one.parents["reports"] == list(reports))
+    refs = next((one.parents["laboratory"] for one in made), [])
+    if not refs:
+        latest = {manifest.facts["part"]: manifest.ref for manifest in reversed(store.manifests("laboratory"))}
+        refs = [latest[part] for part in sorted(latest)]
+    return [LaboratoryResult.load(store, ref) for ref in refs]
 
 
 def _draw(runs: Sequence[_Runs], name: str, title: str) -> str:

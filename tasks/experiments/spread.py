@@ -2,8 +2,10 @@
 
 import multiprocessing
 import os
+import re
 import runpy
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -15,6 +17,7 @@ from tasks.errors import DataError
 from tasks.experiments.arms import QUESTIONS, Arm, Form, Part
 from tasks.process.progress import bar
 from tasks.settings import RunSettings
+from tasks.store import ArtifactRef
 
 WORKFLOWS = Path("workflows/laboratory.py")
 _PRELOADED = [
@@ -26,6 +29,8 @@ _PRELOADED = [
     "tasks.experiments.laboratory",
 ]
 """Modules that every run imports. Their import takes longer than the training of a miniature policy."""
+_RESULT = re.compile(r"laboratory/[0-9a-f]{16}(?=/curves\.svg$)", re.MULTILINE)
+"""The folder of the result, in the last line of a printed comparison."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +53,22 @@ class Plan:
 
 
 class Command(NamedTuple):
-    """A command of ``pyflyte``. Its output goes to ``log``, or to the output of this process if ``log`` is None."""
+    """A command of ``pyflyte``, whose output goes to ``log``."""
 
     name: str
     options: list[str]
-    log: Path | None = None
+    log: Path
 
 
-def run_part(plan: Plan, logs: Path) -> None:
-    """Run all arms of a part on all seeds, then compare them. The comparison prints to standard output.
+def run_part(plan: Plan, logs: Path) -> ArtifactRef:
+    """Run all arms of a part on all seeds, then compare them, and print the comparison.
 
     Args:
         plan: the part and its options.
         logs: the folder for the logs of the runs.
+
+    Returns:
+        The printed result, with an abbreviated digest. It may come from the cache, so it need not be the latest one.
 
     Raises:
         DataError: the working directory is not the root of a checkout, or a run failed. The message names the log.
@@ -76,15 +84,22 @@ def run_part(plan: Plan, logs: Path) -> None:
     failed = []
     with bar(f"laboratory {plan.part}", len(runs)) as progress:
         for run, code in run_side_by_side(runs, plan.jobs):
-            if code and run.log is not None:
+            if code:
                 last = "\n".join(run.log.read_text(encoding="utf-8").splitlines()[-8:])
                 failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{last}")
             progress.advance(note=run.name)
     if failed:
         raise DataError("\n".join(failed))
-    comparison = Command("comparison", _options(plan, f"{plan.form.name}_{plan.part}"))
-    if any(code for _, code in run_side_by_side([comparison], 1)):
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "comparison.txt"
+        comparison = Command("comparison", _options(plan, f"{plan.form.name}_{plan.part}"), log)
+        codes = [code for _, code in run_side_by_side([comparison], 1)]
+        told = log.read_text(encoding="utf-8")
+    print(told, end="")
+    results = _RESULT.findall(told)
+    if any(codes) or not results:
         raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
+    return ArtifactRef.of(results[-1])
 
 
 def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:
@@ -127,11 +142,10 @@ def _run(plan: Plan, arm: Arm, seed: int, logs: Path) -> Command:
     return Command(name, _options(plan, "arm", *options, "--arm", arm.overrides(plan.form.updates)), log)
 
 
-def _pyflyte(options: list[str], log: Path | None) -> None:
-    if log is not None:
-        with log.open("wb") as out:
-            os.dup2(out.fileno(), 1)
-            os.dup2(out.fileno(), 2)
+def _pyflyte(options: list[str], log: Path) -> None:
+    with log.open("wb") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
     command = str(Path(sys.executable).parent / "pyflyte")
     sys.argv = [command, *options]
     runpy.run_path(command, run_name="__main__")

@@ -186,9 +186,11 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
     from tasks.report.summary import execution_since, summarise
     from tasks.store.layout import PAGE_FILE
+    from tasks.stored.check import check_bucket
     from tasks.stored.runs import write_reproducibility
 
     opened = Store(inputs.store)
+    check_bucket(opened, [report])
     write_reproducibility(opened, report, inputs.settings)
     uri = shlex.quote(opened.ref.uri)
     commands = [f"mu-grpo inspect {report} --store {uri}"]
@@ -238,13 +240,18 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
 
 
 @uncached
-def find_stage(inputs: RunInputs, algorithm: str) -> FoundStage:
-    """Find stage ``trained_from`` of the latest finished run that can be trained again; see ``find_retrainable``."""
-    from tasks.stored.runs import find_retrainable, trained_policies
+def find_stage(inputs: RunInputs, training: Artifact, algorithm: str) -> FoundStage:
+    """Find stage ``trained_from`` of the latest finished run that can be trained again; see ``find_retrainable``.
+
+    Raises:
+        DataError: the stage was trained on prompts of another training set than ``training``, that of this run.
+    """
+    from tasks.stored.runs import check_training_set, find_retrainable, trained_policies
 
     store = Store(inputs.store)
     report = find_retrainable(store, inputs.settings, algorithm)
     *before, after = trained_policies(store, report, inputs.trained_from)
+    check_training_set(store, after, training)
     logger().info("retrain: from stage %d of %s (%s)", len(before), report.ref, report.known_facts["algorithm"])
     return FoundStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])
 
@@ -287,14 +294,18 @@ def open_evaluation(
 @uncached
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
     """Return the accuracies of a policy."""
+    from tasks.stored.check import check_bucket
     from tasks.stored.results import describe_evaluation
 
-    return describe_evaluation(Store(inputs.store), average)
+    check_bucket(store := Store(inputs.store), [average])
+    return describe_evaluation(store, average)
 
 
 @uncached
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
     """Return the differences between the stored verdicts and the new ones."""
+    from tasks.stored.check import check_bucket
     from tasks.stored.results import compare_verdicts as compare
 
-    return compare(Store(inputs.store), before, after)
+    check_bucket(store := Store(inputs.store), [*before, *after])
+    return compare(store, before, after)

@@ -70,7 +70,10 @@ def reproduction(
 @uncached
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
     """Return the tables of a reproduction."""
-    return ReproductionResult.load(Store(store), result)
+    from tasks.stored.check import check_bucket
+
+    check_bucket(opened := Store(store), [result])
+    return ReproductionResult.load(opened, result)
 
 
 @step("5")
@@ -87,4 +90,7 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
 @uncached
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
     """Return the table of a part of the laboratory."""
-    return LaboratoryResult.load(Store(store), result)
+    from tasks.stored.check import check_bucket
+
+    check_bucket(opened := Store(store), [result])
+    return LaboratoryResult.load(opened, result)

@@ -54,7 +54,7 @@ def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int
     return prepare_stage
 
 
-@step("6", role="rollout", mapped=True)
+@step("7", role="rollout", mapped=True)
 def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, stage: int) -> Logic[Artifact]:
     """Generate responses to the prompts of one shard."""
     from tasks.rollout.step import generate_shard
@@ -62,7 +62,7 @@ def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, 
     return generate_shard
 
 
-@step("6", role="verify", judges=True, mapped=True)
+@step("7", role="verify", judges=True, mapped=True)
 def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Logic[Artifact]:
     """Judge every response of a stage."""
     from tasks.verify.step import verify_rollouts
@@ -70,7 +70,7 @@ def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) ->
     return verify_rollouts
 
 
-@step("9", role="train", trains=True)
+@step("10", role="train", trains=True)
 def optimize(
     inputs: Keyed[OptimizeInputs],
     reference: Artifact,
@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("14", role="train", judges=True, trains=True, takes_turns=True)
+@step("15", role="train", judges=True, trains=True, takes_turns=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
@@ -95,7 +95,7 @@ def alternate(
     return train_alternating
 
 
-@step("10", role="train", judges=True)
+@step("11", role="train", judges=True)
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:
@@ -105,7 +105,7 @@ def study(
     return run_study
 
 
-@step("9", role="evaluate", judges=True, mapped=True)
+@step("10", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
     """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy
@@ -113,7 +113,7 @@ def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifac
     return evaluate_policy
 
 
-@step("9")
+@step("10")
 def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artifact]) -> Logic[Artifact]:
     """Average a policy's accuracies over benchmarks."""
     from tasks.evaluate.metrics import average_evaluations
@@ -121,7 +121,7 @@ def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artif
     return average_evaluations
 
 
-@step("13")
+@step("14")
 def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Logic[Artifact]:
     """Write an HTML page about a run, which is also the task's deck.
 

@@ -75,13 +75,13 @@ def generate_shard(
                 table = store.progress.table("rollouts", number, generate)
                 counts.add(table)
                 add(table)
-                progress.reach(counts.limit.responses)
+                progress.reach(counts.rows)
         limit = counts.limit
         draft.facts.update(
             stage=stage,
-            responses=limit.responses,
-            response_tokens=limit.tokens / limit.responses,
-            truncated=limit.cut / limit.responses,
+            responses=counts.rows,
+            response_tokens=limit.tokens / limit.responses if limit.responses else None,
+            truncated=limit.cut / limit.responses if limit.responses else None,
             tokens_per_second=limit.tokens / draft.spent()["generate"],
             **timed_calls(seconds, [engine.work]),
             **counts.facts(title),
@@ -183,13 +183,17 @@ class AtLimit:
             special = token_ids[np.isin(token_ids, self._special)]
             self._first.update(special[:1].tolist())
 
-    def facts(self, title: str) -> dict[str, Any]:
-        """Return facts for a manifest: a warning, also logged, where nearly all responses end at the limit."""
-        if self.cut < max(1, NEARLY_ALL * self.responses):
+    def facts(self, title: str, counts: tuple[int, int] | None = None) -> dict[str, Any]:
+        """Return facts for a manifest: a warning, also logged, where nearly all responses end at the limit.
+
+        ``counts`` are the numbers of all responses and of those that end at the limit, if ``add`` did not count all.
+        """
+        responses, cut = counts or (self.responses, self.cut)
+        if cut < max(1, NEARLY_ALL * responses):
             return {}
         stops = ", ".join(map(self._token_name, self._stop_ids))
         warning = (
-            f"{title}: {percent(self.cut / self.responses)} of {self.responses} responses end at {self._limit}, "
+            f"{title}: {percent(cut / responses)} of {responses} responses end at {self._limit}, "
             f"without a stop token ({stops}). {self._suggest_fix()}"
         )
         logger().warning("%s", warning)
@@ -228,6 +232,8 @@ class RolloutCounts:
         self.limit = AtLimit(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
         self.unfit = unfit_prompts(tokenizer, prompts, context_tokens, settings.max_new_tokens)
         """Prompts that get no responses, by prompt_id, with the reason."""
+        self.rows = 0
+        """Responses so far, with the missing ones, which ``limit`` leaves out."""
         self._max_share = settings.max_missing_share
         self._missing: Counter[str] = Counter()
         for name, reason in self.unfit.items():
@@ -235,11 +241,13 @@ class RolloutCounts:
 
     def add(self, rollouts: pa.Table) -> None:
         """Count rows of the rollouts table."""
+        self.rows += rollouts.num_rows
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name not in self.unfit:
                 self._count_missing(name, 1, "the engine gave it up.")
         for ids, reason in zip(rollouts["response_token_ids"], rollouts["finish_reason"].to_pylist(), strict=True):
-            self.limit.add(ids.values.to_numpy(), reason)
+            if reason != "missing":
+                self.limit.add(ids.values.to_numpy(), reason)
 
     def facts(self, title: str) -> dict[str, Any]:
         """Return facts of rollouts: the missing responses, and ``AtLimit.facts``."""

@@ -1,5 +1,6 @@
 """Parts of unfinished work: numbered folders, each complete or absent, from which a step continues after a restart."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import DamagedError
+from tasks.errors import ArtifactError, DamagedError
 from tasks.process.interruption import stop_if_requested
 from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
@@ -107,7 +108,8 @@ class Progress:
         If the local copy of a part on S3 is damaged, it is fetched again; if the part itself is damaged, it is deleted.
 
         Raises:
-            ArtifactError: S3 or the disk fails, so that it is unknown whether the part exists.
+            ArtifactError: S3 or the disk fails, so that it is unknown whether the part exists; or another version of
+                the code, with other manifests, saved it.
         """
         if not self._key:
             return None
@@ -163,7 +165,16 @@ class Progress:
                 self._store.remote.delete([key for key in keys if not key.startswith(kept)])
 
     def _read_manifest(self, folder_name: str) -> bytes | None:
-        return self._store.read_note(f"{self._prefix}/{folder_name}/{MANIFEST}")
+        key = f"{self._prefix}/{folder_name}/{MANIFEST}"
+        text = self._store.read_note(key)
+        try:
+            version = json.loads(text or "{}").get("schema_version", SCHEMA)
+        except (ValueError, AttributeError):  # It is damaged.
+            version = SCHEMA
+        if version != SCHEMA:
+            name = f"{self._store.ref.uri}/{key}"
+            raise ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+        return text
 
     def _spent(self) -> dict[str, float]:
         """Return the seconds by phase from the part that was saved last, which has the largest sum."""

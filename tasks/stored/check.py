@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tasks.formats import size
+from tasks.errors import DamagedError
+from tasks.formats import first_names, size
 from tasks.process.progress import bar
-from tasks.store import Store
-from tasks.store.files import StoredFile, disk_errors
+from tasks.store import ArtifactRef, Store
+from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_errors, thread_map
 from tasks.store.layout import MANIFEST
-from tasks.store.lineage import Contents, read_contents
+from tasks.store.lineage import Contents, ancestry, read_contents
 from tasks.store.records import FileEntry
 from tasks.store.store import Place, content_digest
 from tasks.stored.runs import LATEST, find_artifact, find_reports, match_artifact
@@ -17,6 +18,7 @@ from tasks.stored.runs import LATEST, find_artifact, find_reports, match_artifac
 RUN = "run"
 _FILES_AT_ONCE = 8
 _DIGITS = 16
+_NAMED = 3
 _MISSING = "missing"
 
 
@@ -68,6 +70,27 @@ def check_store(store: Store, wanted: str | None = None) -> Findings:
             # All folders are searched, because an artifact without its manifest is checked too.
             roots = [match_artifact(contents.folders, wanted)]
         return _check(store.places[-1], contents, contents.ancestors(roots))
+
+
+def check_bucket(store: Store, ends: Iterable[ArtifactRef]) -> None:
+    """Check that a bucket holds artifacts and all their ancestors, by names and sizes of objects.
+
+    A task that Flyte's cache skips does not look into the bucket, and neither does the read of a local copy. A store in
+    a folder has no copy, so it is not checked here.
+
+    Raises:
+        DamagedError: the bucket lacks an artifact.
+        ArtifactError: the disk or the server fails.
+    """
+    if store.remote is None:
+        return
+    lineage = ancestry(store, ends)
+    refs = [manifest.ref for manifest in lineage.manifests.values()]
+    held = thread_map(store.holds, refs, OBJECTS_AT_ONCE)
+    lost = [*lineage.missing, *(ref.folder for ref, there in zip(refs, held, strict=True) if not there)]
+    if lost:
+        named = first_names(sorted(lost), _NAMED)
+        raise DamagedError(f"{store.ref.uri}: missing or incomplete in the bucket: {named}. {RESTORE}")
 
 
 def _check(place: Place, contents: Contents, scope: set[str]) -> Findings:

@@ -22,9 +22,10 @@ from tasks.process.provenance import commit
 from tasks.settings import PolicySettings, PromptsSettings, RolloutSettings, RunSettings, VerifySettings
 from tasks.settings.base import Settings, flat
 from tasks.store import ArtifactRef, Store
-from tasks.store.layout import KINDS, RUNS, Kind
+from tasks.store.layout import KINDS, RUNS, TRAINING_FILE, Kind
 from tasks.store.lineage import Lineage, ancestry
 from tasks.store.records import SCHEMA, Manifest
+from tasks.store.tables import read_table
 
 LATEST = "latest"
 _FEWEST_CHARACTERS = 4
@@ -104,6 +105,26 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
             "evaluate or operation; or name another run with --algorithm and --seed."
         )
     return report
+
+
+def check_training_set(store: Store, policy: Manifest, training: ArtifactRef) -> None:
+    """Check that a stored policy was trained on prompts of a training set with the rows of this one.
+
+    Raises:
+        DataError: the rows differ, as after a change of a file with prompts, or because of the benchmarks, whose
+            problems are left out.
+    """
+    prompts = store.manifest(store.manifest(policy.parents["rollouts"][0]).parents["prompts"][0])
+    (stored,) = prompts.parents["training_set"]
+    if stored != training:
+        before, now = (read_table(folder / TRAINING_FILE) for folder in store.paths([stored, training]))
+        if not before.equals(now):
+            raise DataError(
+                f"{policy.ref}: it was trained on prompts of {stored} ({before.num_rows} rows), but the settings "
+                f"prompts and evaluate of this run give {training} ({now.num_rows} rows): the data of the prompts "
+                "changed, or the benchmarks, whose problems are left out, are others. Restore the data, name the "
+                "benchmarks of the stored run, or start a new run with workflows/mu_grpo.py."
+            )
 
 
 def trained_policies(store: Store, report: Manifest, stage: int | None = None) -> list[Manifest]:

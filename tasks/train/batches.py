@@ -120,6 +120,11 @@ class Responses:
         """Return the tokens of prompt and response together, of some rows."""
         return self.prompt_tokens.lengths_of(rows) + self.response_tokens.lengths_of(rows)
 
+    def mean_length(self, rows: Ints) -> float | None:
+        """Return the mean number of tokens of some responses without the missing ones, which have no token."""
+        lengths = self.response_tokens.lengths_of(rows)
+        return float(lengths[lengths > 0].mean()) if lengths.any() else None
+
 
 def collect(
     rollouts: Iterable[pa.Table], verdicts: Iterable[pa.Table], group_size: int, folder: Path | None = None

@@ -44,8 +44,9 @@ class Outcome:
     """Responses with log-probabilities that are not finite."""
     teaches: bool = False
     """Some advantage is not 0."""
-    mismatches: list[float] = field(default_factory=list)
-    """Mean absolute difference of the engine's and the trainer's log-probabilities, for each refresh of rollouts."""
+    mismatch_sum: float = 0.0
+    """Sum over ``mismatch_tokens`` of the absolute difference of the engine's and the trainer's log-probabilities."""
+    mismatch_tokens: int = 0
     logp_mismatch_max: float = 0.0
 
     def check_teaches(self, updates: int, reward: float | None) -> None:
@@ -81,6 +82,6 @@ class Outcome:
             "zero_variance_groups": self.zero_variance_groups,
             "unscored": self.unscored,
             "dropped": self.dropped,
-            "logp_mismatch": sum(self.mismatches) / len(self.mismatches),
+            "logp_mismatch": self.mismatch_sum / max(1, self.mismatch_tokens),
             "logp_mismatch_max": self.logp_mismatch_max,
         }

@@ -91,8 +91,10 @@ class StageTokens:
                 f"optimize.max_dropped_share allows {self.settings.max_dropped_share:.1%}. Look at the engine's "
                 "precision."
             )
-        mean, largest = self._mismatch(batches)
-        outcome.mismatches.append(mean)
+        total, tokens, largest = self._mismatch(batches)
+        mean = total / max(1, tokens)
+        outcome.mismatch_sum += total
+        outcome.mismatch_tokens += tokens
         outcome.logp_mismatch_max = max(outcome.logp_mismatch_max, largest)
         if not mean <= self.settings.max_logp_mismatch:
             raise GateError(
@@ -101,8 +103,12 @@ class StageTokens:
                 "rollouts come from this policy and that the engine's precision is the trainer's."
             )
 
-    def _mismatch(self, batches: Iterable[Ints]) -> tuple[float, float]:
-        """Return mean and largest absolute difference of the engine's and the trainer's log-probabilities, nats."""
+    def _mismatch(self, batches: Iterable[Ints]) -> tuple[float, int, float]:
+        """Compare the engine's and the trainer's log-probabilities.
+
+        Returns:
+            The sum of the absolute differences in nats, the number of tokens, and the largest difference.
+        """
         tokens, total, largest = 0, 0.0, 0.0
         engine, behavior = self.logp["engine"], self.logp["behavior"]
         for batch in batches:
@@ -110,7 +116,7 @@ class StageTokens:
             difference_T: Floats = np.abs(behavior[places].astype(np.float64) - engine[places])
             tokens, total = tokens + len(places), total + float(difference_T.sum())
             largest = max(largest, float(difference_T.max(initial=0.0)))
-        return total / tokens if tokens else 0.0, largest
+        return total, tokens, largest
 
     @torch.no_grad()
     def logp_of(self, batches: Sequence[Ints], scorer: Backend | Scorer, what: str) -> Floats:

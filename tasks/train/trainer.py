@@ -132,7 +132,7 @@ class Trainer:
         self.updates += 1
         return {
             "reward": mean_reward(work.responses.reward_R[rows]),
-            "response_tokens": float(work.responses.response_tokens.lengths_of(rows).mean()),
+            "response_tokens": work.responses.mean_length(rows),
             "learning_rate": learning_rate,
             "grad_norm": grad_norm,
             "gate_low": bounds.low,

@@ -133,18 +133,19 @@ class Tally:
             self._extracts &= row["shows_working"] is not None
 
     def facts(self) -> dict[str, Any]:
-        """Return counts per outcome, the mean reward of scored responses, and means over all responses.
+        """Return counts per outcome, the mean reward of scored responses, and means over those that are not missing.
 
         A mean over no responses is None.
         """
         responses = self._outcomes.total()
+        generated = responses - self._outcomes[Outcome.MISSING]
         return {
             "responses": responses,
             "outcomes": {str(outcome): self._outcomes[outcome] for outcome in Outcome if self._outcomes[outcome]},
             "reward": _mean(self._reward, self._scored),
-            "working": _mean(self._working, responses) if self._extracts else None,
-            "response_tokens": _mean(self._tokens, responses),
-            "truncated": _mean(self._truncated, responses),
+            "working": _mean(self._working, generated) if self._extracts else None,
+            "response_tokens": _mean(self._tokens, generated),
+            "truncated": _mean(self._truncated, generated),
         }
 
 

@@ -9,11 +9,18 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 
 from tasks.cli.store import check_tables
-from tasks.errors import ArtifactError, DataError
+from tasks.errors import ArtifactError, DamagedError, DataError
+from tasks.flyte.ends import close_run
+from tasks.flyte.inputs import RunInputs
+from tasks.report.step import write_report
+from tasks.settings import RunSettings
 from tasks.store import Store
 from tasks.store.work import run_once
 from tasks.stored.check import Fault, Findings, check_store
 from tests.cli.synthetic import command, make_finished_run, plain, run_command, step, words
+from tests.report.synthetic import make_run
+from tools.runs import CONFIG
+from tools.s3 import S3
 
 
 def found(findings: Findings) -> set[tuple[str, str]]:
@@ -127,6 +134,22 @@ def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str) -> None:
     flip(store, f"{run.policies[0]}/config.json")
     assert found(check_store(store, None)) == {(str(run.policies[0]), "config.json")}
     assert not store.root.exists()
+
+
+def test_a_run_ends_only_if_the_bucket_has_its_artifacts(bucket: str, s3: S3) -> None:
+    """All its tasks may have been skipped, as Flyte's cache and the local copy still have them."""
+    run = make_run(bucket, 1)  # type: ignore[arg-type]  # an address is opened too
+    report = write_report(run.store, run.evaluations, run.seed)
+    inputs = RunInputs(store=run.store.ref, seed=0, settings=RunSettings.read(CONFIG), trained_from=0, started=0.0)
+    assert str(close_run(inputs=inputs, report=report)).startswith("mu_grpo")
+    name = bucket.removeprefix("s3://")
+    s3.client().delete_object(Bucket=name, Key=f"{run.policy.folder}/weights")
+    lost = f"missing or incomplete in the bucket: {run.policy.folder}. Restore .* --overwrite-cache"
+    with pytest.raises(DamagedError, match=lost):
+        close_run(inputs=inputs, report=report)
+    s3.delete_objects(name)
+    with pytest.raises(DamagedError, match=r"in the bucket: .* and \d+ more\. Restore"):
+        close_run(inputs=inputs, report=report)
 
 
 def test_a_server_that_is_gone_is_an_error_and_not_damage(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

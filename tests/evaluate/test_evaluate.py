@@ -107,7 +107,7 @@ def test_metrics_of_known_samples() -> None:
     assert metrics["greedy"]["value"] == 0.5
     assert {k: one["value"] for k, one in metrics["pass"].items()} == {"1": 0.5, "2": 1.0}
     assert metrics["majority"]["value"] == 0.75
-    assert metrics["by_problem"] == {"accuracy": [0.5, 0.5], "majority": [0.5, 1.0]}
+    assert metrics["by_problem"] == {"accuracy": [0.5, 0.5], "majority": [0.5, 1.0], "greedy": [1.0, 0.0]}
     assert metrics["working"]["value"] == 0.5
     assert (metrics["k"], metrics["problems"]) == (2, 2)
     assert metrics["by_level"] == {"1": 0.5, "2": 0.5}
@@ -144,6 +144,24 @@ def test_benchmarks_have_equal_weights_in_the_mean() -> None:
     assert mean["greedy"] is None
     assert mean["majority"]["value"] == pytest.approx((0.75 + 0.1) / 2)
     assert combine([small]) == {**small, "benchmarks": ["small"]}
+
+
+def test_greedy_accuracy_and_reward_are_averaged_where_all_benchmarks_have_them() -> None:
+    plain = measured("plain", [[True, False]])
+    samples = [
+        row("a", 0, "wrong", 1.0),
+        row("a", GREEDY, "correct"),
+        row("b", 0, "wrong", 3.0),
+        row("b", GREEDY, "wrong"),
+    ]
+    one, other = (measure(some, [1] * (len(some) // 2), 1, "mine", rewards=True) for some in (samples, samples[:2]))
+    mean = combine([one, other])
+    assert (mean["greedy"]["value"], mean["reward"]) == ((0.5 + 1) / 2, (2 + 1) / 2)
+    assert mean["greedy"]["low"] < mean["greedy"]["value"] < mean["greedy"]["high"]
+    assert headline(mean).keys() == {"accuracy", "greedy", "majority", "reward"}
+    mixed = combine([one, plain])
+    assert mixed["greedy"] is None
+    assert "reward" not in mixed
 
 
 def test_mean_reward_is_added_and_changes_no_accuracy() -> None:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tasks.experiments.laboratory import find_parts
 from tasks.experiments.page import render_page, write_page
 from tasks.experiments.result import markdown
 from tasks.formats import duration, format_saving, number
@@ -142,3 +143,16 @@ def test_vetoed_tokens_are_those_of_systems_with_a_veto(drawn):
 def test_a_browser_shows_every_figure_and_nothing_too_wide(page, tmp_path):
     assert_fits(page, tmp_path, figures=len(KINDS) * len(MODELS) + 2)
     assert_allowed(page, tmp_path)
+
+
+def test_the_parts_are_those_of_the_reproduction_and_else_the_latest(store, laboratory):
+    def write(kind, parents, title=""):
+        with store.write(kind, settings={}, parents=parents, seed=0) as draft:
+            laboratory[0].model_copy(update={"title": title, "problems": 8}).save(draft.path)
+            draft.facts.update(part="a")
+        return draft.ref
+
+    reports = [write("report", {})]
+    write("reproduction", {"reports": reports, "laboratory": [write("laboratory", {}, "its own")]})
+    write("laboratory", {}, "later")
+    assert [[one.title for one in find_parts(store, of)] for of in (reports, [])] == [["its own"], ["later"]]

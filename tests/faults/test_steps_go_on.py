@@ -79,3 +79,14 @@ def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner) 
     for table in Path(base.root / "progress/damaged").glob("refresh-000000/*.parquet"):
         table.write_bytes(b"")
     assert step(store) == undisturbed
+
+
+def test_the_warning_of_an_evaluation_counts_the_responses_of_all_attempts(learner: Learner) -> None:
+    base, policy = learner
+    held_out, store = prepare_held_out(base, PROMPTS, 12), Store(base.ref, work="cut")
+    settings = EVALUATE.model_copy(update={"max_new_tokens": 1})
+    with kill_after(2), pytest.raises(Killed):
+        evaluate_policy(store, settings, VERIFY, policy, held_out, 0)
+    made = store.manifest(evaluate_policy(store, settings, VERIFY, policy, held_out, 0))
+    responses = 12 * (settings.samples_per_problem + settings.greedy)
+    assert f"100.0 % of {responses} responses end at evaluate.max_new_tokens 1," in made.facts["warning"]

@@ -144,6 +144,8 @@ def test_up_to_a_share_missing_responses_are_counted_and_left_out(small: Small) 
     judged = store.manifest(verdicts)
     assert judged.facts["outcomes"]["missing"] == GROUP
     assert judged.facts["responses"] == 12
+    mean = np.mean([len(row["response_token_ids"]) for row in rows if row not in gone])
+    assert facts["response_tokens"] == judged.facts["response_tokens"] == mean
     without = read_table(store.path(verdicts) / "verdicts.parquet").to_pylist()[GROUP : 2 * GROUP]
     assert [(row["outcome"], row["reward"]) for row in without] == [("missing", None)] * GROUP
 
@@ -173,4 +175,5 @@ def test_what_the_engine_gives_up_is_counted(small: Small, monkeypatch: pytest.M
     made = optimize_stage(store, settings, policy, policy, [shard], draft.ref, 0, 0)
     updates = read_table(store.path(made) / "metrics.parquet").to_pylist()
     assert sum(row["responses"] for row in updates) == 24
+    assert [row["response_tokens"] for row in updates] == [row["tokens"] / row["responses"] for row in updates]
     release()

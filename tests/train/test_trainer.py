@@ -36,6 +36,15 @@ def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses
     assert outcome.facts()["logp_mismatch"] < 1e-4
 
 
+def test_the_mismatch_is_a_mean_over_the_tokens_of_all_refreshes(small: Small, responses: Responses) -> None:
+    trainer, outcome = trainer_of(small, objective={"data": {"zero_variance": "drop"}}), Outcome(96)
+    trainer.train(responses, batches(responses), 0, outcome, last=False)
+    mean = outcome.facts()["logp_mismatch"]
+    all_correct = replace(responses, reward_R=np.ones_like(responses.reward_R))  # No token is left.
+    trainer.train(all_correct, batches(responses), 0, outcome, first=3)
+    assert outcome.facts()["logp_mismatch"] == mean > 0
+
+
 @pytest.mark.parametrize(
     "objective",
     [

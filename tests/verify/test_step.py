@@ -41,10 +41,11 @@ ROWS = [
     ("b", 1, "1/2", "on and on", 9, "length"),
     ("c", 0, "?", boxed("1"), 2, "stop"),
 ]
+MISSING = ("c", 1, "?", "", 0, "missing")
 
 
 def test_verdicts_and_facts(store):
-    shards = [shard(store, ROWS[:2]), shard(store, ROWS[2:])]
+    shards = [shard(store, ROWS[:2]), shard(store, [*ROWS[2:], MISSING])]
     ref = verify_rollouts(store, ONE, shards, stage=0, seed=3)
     table = read_table(store.path(ref) / "verdicts.parquet")
     manifest = store.manifest(ref)
@@ -57,11 +58,12 @@ def test_verdicts_and_facts(store):
             ("b", 0, "correct", 1.0, "0.5", False),
             ("b", 1, "no_answer", 0.0, None, False),
             ("c", 0, "gold_unparsable", None, "1", False),
+            ("c", 1, "missing", None, None, False),
         ]
     ]
     assert manifest.facts == {
-        "responses": 5,
-        "outcomes": {"correct": 2, "wrong": 1, "no_answer": 1, "gold_unparsable": 1},
+        "responses": 6,
+        "outcomes": {"correct": 2, "wrong": 1, "no_answer": 1, "gold_unparsable": 1, "missing": 1},
         "reward": 0.5,
         "working": 0.2,
         "response_tokens": 4.0,

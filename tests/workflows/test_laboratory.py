@@ -1,9 +1,11 @@
 """The laboratory through its command: runs side by side, a comparison, a page, and nothing twice."""
 
 import re
+import shutil
 
 import pytest
 
+from tasks.experiments.laboratory import compare_arms
 from tests.report.pages import words
 from tests.workflows.runs import Finished, assert_succeeded
 from tests.workflows.test_decks import deck_of, decks_of, tabs
@@ -64,7 +66,10 @@ def test_the_page_has_table_and_figure(finished: Finished) -> None:
 def test_a_second_run_trains_nothing(finished: Finished) -> None:
     runner, output = finished
     page = runner.folder / "laboratory.md"
+    (result,) = finished.store.manifests("laboratory")
+    later = compare_arms(finished.store, "a", result.parents["studies"][::-1])  # of other runs of this part
     before, again = page.read_text(), laboratory(runner)
+    shutil.rmtree(finished.store.root / later.folder)
     assert [steps(log.read_text()) for log in (runner.store / "logs").iterdir()] == [[]] * 6
     assert page.read_text() == before
     assert again[again.index("a. The") :] == output[output.index("a. The") :]

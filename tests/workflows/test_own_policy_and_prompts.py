@@ -1,6 +1,7 @@
 """A policy folder and a file of prompts that the project did not make, as the README shows them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
 from tasks.store import Store
+from tests.workflows.runs import refusal_text
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
@@ -35,4 +37,6 @@ def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
 
     with (tmp_path / "problems.jsonl").open("a") as lines:
         lines.write('{"prompt": "1+1=", "answer": "2"}\n')
+    refused = refusal_text(runner.run("retrain_1", *command[1:]))
+    assert re.search(r"trained on prompts of prompts/\w+ \(\d+ rows\), but .* Restore the data, name", refused)
     assert "stage 1 generate" in steps(runner.made(*command))
