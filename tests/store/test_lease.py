@@ -144,6 +144,7 @@ def test_a_process_that_waited_for_work_in_a_folder_notes_it_in_what_it_makes_ne
     (shared,) = (one.timings for one in store.manifests("rollouts"))
     made_next = {one.timings.execution: one.timings for one in store.manifests("prompts")}
     assert (shared.execution, shared.process) == ("first", made_next["first"].process)
+    assert (shared.idle_since, made_next["first"].idle_since) == (0, shared.finished)
     assert not shared.waited
     assert not made_next["first"].waited
     ((begun, ended),) = made_next["second"].waited
