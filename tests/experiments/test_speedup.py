@@ -63,12 +63,6 @@ def test_a_barrier_and_smaller_batches() -> None:
     assert compared(sampled(UNEVEN, [64]), sampled(UNEVEN, [4] * 16)) == pytest.approx(expected)
 
 
-def test_batches_that_are_larger() -> None:
-    """All responses are equally long, so that no row waits: what is saved are passes."""
-    saved = compared(sampled([8] * 64, [64]), sampled([8] * 64, [16] * 4))
-    assert saved == pytest.approx({speedup.BATCHES: PASS * 3 * 8})
-
-
 def test_a_policy_with_longer_responses() -> None:
     """Everything that goes with tokens is no merit of the system."""
     ours, theirs = sampled(UNEVEN, [64]), sampled([2 * one for one in UNEVEN], [64])

@@ -127,7 +127,7 @@ def test_any_split_and_order_gives_the_same_update(
 ) -> None:
     counts_tokens = preset(name).aggregation in ("token_mean", "seq_mean_token_mean")
     settings = preset(name, modifier, **(mean if counts_tokens else {}))
-    check_any_split([batch_from([row]) for row in rows], settings, data, 1e-9)
+    check_any_split(rows, batch_from, settings, data, 1e-9)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -146,10 +146,3 @@ def test_a_token_beyond_the_clamp_is_still_pulled_back() -> None:
     far = replace(batch, logp_T=(batch.behavior_logp_T + torch.tensor([-50.0, 50.0])).requires_grad_())
     penalty(far, regulariser(0.1, kind="behavior_l2")).sum().backward()
     assert far.logp_T.grad.tolist() == close([-0.2 * 20, 0.2 * 20])
-
-
-def test_no_coefficient_no_penalty_and_no_reference_needed() -> None:
-    batch = batch_of([(1.0, [2.0])])
-    settings = preset("grpo", regulariser={"kind": "reference_kl", "coefficient": 0})
-    assert not settings.needs_reference
-    assert update([batch], settings)[0] == close(-1.2)

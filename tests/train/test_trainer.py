@@ -214,7 +214,6 @@ def test_verdicts_on_other_rollouts_are_refused() -> None:
 @pytest.mark.parametrize(
     "generation",
     [
-        {"temperature": 0.9, "top_p": 0.6, "eos_token_id": 2},
         {"do_sample": False, "temperature": 0.6, "top_p": 0.95, "eos_token_id": [1, 2]},
         {"do_sample": True, "temperature": 0.0, "eos_token_id": [1, 2]},
         {"pad_token_id": -1, "eos_token_id": [1]},
