@@ -224,8 +224,10 @@ def test_the_summary_counts_the_artifacts_of_this_execution_alone(mu_grpo, mu_gr
     def told(**execution) -> list[str]:
         return str(summary.model_copy(update={"execution": Execution(**execution)})).splitlines()
 
+    whole = told(artifacts=35, made=35, seconds=240.0)
     part = told(artifacts=35, made=2, seconds=34.0, waited=30.0)
     alone = told(artifacts=2, made=1, seconds=4.0)
+    assert whole[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s"
     assert part[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s with what other executions made"
     assert "now     2 artifacts made, 33 from the cache, in 34.0 s, 30.0 s of it waiting for another run" in part
     assert "now     1 artifact made, 1 from the cache, in 4.0 s" in alone
