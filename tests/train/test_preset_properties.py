@@ -133,9 +133,7 @@ def test_any_split_and_order_gives_the_same_update(
 @pytest.mark.parametrize("name", PRESETS)
 @brief
 @given(many_policies, modifiers)
-def test_only_the_log_probability_of_the_current_policy_gets_a_gradient(
-    name: str, rows: list[Row], modifier: str
-) -> None:
+def test_only_the_current_policy_gets_a_gradient(name: str, rows: list[Row], modifier: str) -> None:
     settings, batch = preset(name, modifier), batch_from(rows)
     others = {f"{other}_logp_T": getattr(batch, f"{other}_logp_T").requires_grad_() for other in OTHERS}
     advantage_T = batch.advantage_T.clone().requires_grad_()

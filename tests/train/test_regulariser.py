@@ -131,9 +131,7 @@ def test_opmd_worked_numbers() -> None:
 @pytest.mark.parametrize(
     ("aggregation", "over"), [("token_mean", [6] * 6), ("seq_mean_token_mean", [4] * 2 + [8] * 4), ("const", [8] * 6)]
 )
-def test_a_penalty_is_aggregated_as_the_loss_is_and_reaches_vetoed_and_clipped_tokens(
-    aggregation: str, over: list[int]
-) -> None:
+def test_a_penalty_is_aggregated_as_the_loss_and_reaches_all_tokens(aggregation: str, over: list[int]) -> None:
     rows: list[Response] = [(1.0, [1.0, 8.0]), (-1.0, [0.05, 2.0, 0.5, 1.0])]
     settings = nav(aggregation=aggregation, regulariser={"kind": "behavior_l2", "coefficient": 0.5})
     ratios, coefficients = [r for _, row in rows for r in row], [1, 0, -0.05, 0, 0, 0]

@@ -179,9 +179,7 @@ def test_damaged_rollouts_are_refused(change, message: str) -> None:
         responses_with(damaged, np.zeros(len(damaged)))
 
 
-def test_responses_without_finite_log_probabilities_are_dropped_up_to_a_share(
-    small: Small, responses: Responses
-) -> None:
+def test_responses_with_logp_that_is_not_finite_are_dropped(small: Small, responses: Responses) -> None:
     with pytest.raises(GateError, match=r"2 of 48 responses \(4.2%\).*max_dropped_share allows 1.0%"):
         train(small, spoiled(responses, 0, 7))
     _, outcome, weights = train(small, spoiled(responses, 0, 7), max_dropped_share=0.05)
