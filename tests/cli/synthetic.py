@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
-from tasks.store import ArtifactRef, Store
+from tasks.store import ArtifactRef, Draft, Store
 from tasks.store.tables import ROLLOUTS, VERDICTS, write_table
 from tasks.stored.garbage import Garbage
 from tools.forked import run
@@ -75,6 +75,26 @@ def plain(renderable: RenderableType) -> str:
     return capture.get()
 
 
+def fill(draft: Draft, files: Mapping[str, Any], **facts: Any) -> None:
+    """Gives an artifact its facts and files; a file has a text, or rows and their schema."""
+    for name, content in files.items():
+        (draft.path / name).parent.mkdir(exist_ok=True)
+        if isinstance(content, str):
+            (draft.path / name).write_text(content)
+        else:
+            write_table(draft.path / name, *content)
+    draft.facts.update(facts)
+
+
+def write(
+    store: Store, kind: Any, files: Mapping[str, Any], settings: Any = None, parents: Any = None, **facts: Any
+) -> ArtifactRef:
+    """Writes an artifact of seed 0, by default without settings and parents."""
+    with store.write(kind, settings=settings or {}, parents=parents or {}, seed=0) as draft:
+        fill(draft, files, **facts)
+    return draft.ref
+
+
 @dataclass
 class Run:
     """A run, as far as it was written."""
@@ -106,13 +126,7 @@ class Run:
     def write(self, task: str, kind: Any, settings: Any, parents: Any, files: Mapping[str, Any], **facts: Any) -> Any:
         own = Store(self.store.ref, task, "1")
         with own.write(kind, settings=settings, parents=parents, seed=self.seed) as draft:
-            for name, content in files.items():
-                (draft.path / name).parent.mkdir(exist_ok=True)
-                if isinstance(content, str):
-                    (draft.path / name).write_text(content)
-                else:
-                    write_table(draft.path / name, *content)
-            draft.facts.update(facts)
+            fill(draft, files, **facts)
         return draft.ref
 
     def base(self) -> "Run":
@@ -189,9 +203,7 @@ def make_finished_run(store: Store, stages: int = 2, **fields: Any) -> Run:
 
 def step(store: Store, text: str) -> ArtifactRef:
     """A step without parents."""
-    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-        (draft.path / "data.txt").write_text(text)
-    return draft.ref
+    return write(store, "prompts", {"data.txt": text})
 
 
 def make_older(store: Store, hours: float, refs: Sequence[ArtifactRef] | None = None) -> None:

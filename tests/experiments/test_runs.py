@@ -3,6 +3,7 @@
 from tasks.experiments.runs import find_reports
 from tasks.settings import ExperimentSettings, RunSettings
 from tasks.store import ArtifactRef, Store
+from tests.cli.synthetic import write
 from tools import ROOT
 
 TINY = RunSettings.read(ROOT / "configs/tiny-cpu.yaml").given()
@@ -14,15 +15,9 @@ SYSTEMS = {
 
 
 def report(store: Store, settings: RunSettings, stages: int = 4, trained_from: int = 0) -> ArtifactRef:
-    evaluations = []
-    for stage in range(stages + 1):
-        with store.write("evaluation", settings={"stage": stage}, parents={}, seed=0) as draft:
-            (draft.path / "metrics.json").write_text(str(stage))
-        evaluations.append(draft.ref)
-    with store.write("report", settings=settings, parents={"evaluations": evaluations}, seed=0) as draft:
-        draft.facts.update({"trained_from": trained_from} if trained_from else {})
-        (draft.path / "page.html").write_text(f"{settings} {stages} {trained_from}")
-    return draft.ref
+    evaluations = [write(store, "evaluation", {"metrics.json": str(stage)}) for stage in range(stages + 1)]
+    page, facts = f"{settings} {stages} {trained_from}", {"trained_from": trained_from} if trained_from else {}
+    return write(store, "report", {"page.html": page}, settings, {"evaluations": evaluations}, **facts)
 
 
 def test_a_planned_run_is_found_by_all_its_settings_and_by_its_number_of_stages(store: Store) -> None:

@@ -68,12 +68,6 @@ def test_a_barrier_and_smaller_batches() -> None:
     assert compared(sampled(UNEVEN, [64]), sampled(UNEVEN, [4] * 16)) == pytest.approx(expected)
 
 
-def test_batches_that_are_larger() -> None:
-    """All responses are equally long, so that no row waits: what is saved are passes."""
-    saved = compared(sampled([8] * 64, [64]), sampled([8] * 64, [16] * 4))
-    assert saved == pytest.approx({speedup.BATCHES: PASS * 3 * 8})
-
-
 def test_a_policy_with_longer_responses() -> None:
     """Everything that goes with tokens is no merit of the system."""
     ours, theirs = sampled(UNEVEN, [64]), sampled([2 * one for one in UNEVEN], [64])
@@ -191,9 +185,7 @@ def test_runs_of_different_length_or_seed_are_not_compared() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs", "ratio"), [(0.5, 0.1, 2.0), (0.5, 0.4, 2.0), (0.3, 0.4, None)])
-def test_the_level_of_a_baseline_is_reached_by_a_trained_policy_or_never(
-    ours: float, theirs: float, ratio: float | None
-) -> None:
+def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, theirs: float, ratio: float | None) -> None:
     """The base policy has an accuracy of 0.3, which is above a baseline that collapsed."""
 
     def run(system: str, seconds: float, last: float) -> SystemRun:

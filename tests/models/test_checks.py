@@ -132,9 +132,7 @@ NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.nor
         ),
     ],
 )
-def test_a_folder_with_missing_or_damaged_files_is_refused(
-    store: Store, folder: Path, spoil: Spoil, message: str
-) -> None:
+def test_a_damaged_folder_is_refused(store: Store, folder: Path, spoil: Spoil, message: str) -> None:
     spoil(folder)
     refused(store, folder, message)
 

@@ -27,7 +27,8 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.store import ArtifactRef, Store
-from tasks.store.tables import EXAMPLES, PROMPTS, SAMPLES, metrics_schema, write_table
+from tasks.store.tables import EXAMPLES, PROMPTS, SAMPLES, metrics_schema
+from tests.cli.synthetic import fill
 from tests.report.synthetic_rows import PROBLEMS, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
 
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
@@ -172,12 +173,7 @@ class SyntheticRun:
         self, kind: Any, settings: Any, parents: Any, phases: dict[str, float], files: dict[str, Any], **facts: Any
     ) -> ArtifactRef:
         with self._of(kind).write(kind, settings=settings, parents=parents, seed=self.seed) as draft:
-            for name, content in files.items():
-                if isinstance(content, str):
-                    (draft.path / name).write_text(content)
-                else:
-                    write_table(draft.path / name, *content)
-            draft.facts.update(facts)
+            fill(draft, files, **facts)
             self._pass(draft, **phases)
         return draft.ref
 

@@ -2,41 +2,33 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tasks.report.examples import pick_groups, token_texts
+from tests.llama import byte_tokenizer
 from tests.report.synthetic import SyntheticRun, history_of, make_run
 
-
-@pytest.fixture(scope="module")
-def byte_level() -> Tokenizer:
-    """A token per byte, as the vocabularies of large models begin."""
-    alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    made = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    return made
+BYTES = byte_tokenizer().backend_tokenizer
+"""Has a token per byte, as the vocabularies of large models begin."""
 
 
-def texts_of(ids, byte_level):
-    return token_texts(ids, lambda some: byte_level.decode(list(some), skip_special_tokens=False))
+def texts_of(ids):
+    return token_texts(ids, lambda some: BYTES.decode(list(some), skip_special_tokens=False))
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffd"), max_size=40))
-def test_texts_of_tokens_make_the_text(text, byte_level):
-    ids = byte_level.encode(text).ids
-    texts = texts_of(ids, byte_level)
+def test_texts_of_tokens_make_the_text(text):
+    ids = BYTES.encode(text).ids
+    texts = texts_of(ids)
     assert len(texts) == len(ids)
     assert "".join(texts) == text
 
 
-def test_a_character_of_several_tokens_is_shown_at_its_last_also_where_it_is_cut_off(byte_level):
-    ids = byte_level.encode("a漢b").ids
-    assert texts_of(ids, byte_level) == ["a", "", "", "漢", "b"]
-    assert texts_of(ids[:-2], byte_level) == ["a", "", "\ufffd"]
+def test_a_character_of_several_tokens_is_shown_at_its_last_also_where_it_is_cut_off():
+    ids = BYTES.encode("a漢b").ids
+    assert texts_of(ids) == ["a", "", "", "漢", "b"]
+    assert texts_of(ids[:-2]) == ["a", "", "\ufffd"]
 
 
 def groups_of(run: SyntheticRun):

@@ -13,8 +13,9 @@ from tasks.process.interruption import Interrupted
 from tasks.report.deck import draw_deck, draw_unfinished
 from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
+from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS
 from tasks.verify.step import Tally
+from tests.cli.synthetic import write
 from tests.report.pages import assert_self_contained, words
 from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun
 from tests.report.synthetic_rows import HOSTILE
@@ -57,15 +58,12 @@ def test_an_evaluations_deck(mu_grpo: SyntheticRun) -> None:
 
 def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store) -> None:
     warning = "stage 1 generate: 100.0 % of 4 responses end at the <limit>"
-    with store.write("rollouts", settings={}, parents={}, seed=0) as rolled:
-        write_table(rolled.path / "rollouts.parquet", [], ROLLOUTS)
-        rolled.facts.update(responses=4, warning=warning)
-    with store.write("verdicts", settings={}, parents={"rollouts": [rolled.ref]}, seed=0) as judged:
-        write_table(judged.path / "verdicts.parquet", [], VERDICTS)
-        judged.facts.update(Tally().facts())
-    told = rf"Rollouts artifact seconds responses warning {rolled.ref} [\d.]+ 4 {re.escape(warning)}"
-    assert re.search(told, words(page_of(store, judged.ref)))
-    assert f"Warning {warning}" in words(page_of(store, rolled.ref))
+    rolled = write(store, "rollouts", {"rollouts.parquet": ([], ROLLOUTS)}, responses=4, warning=warning)
+    files = {"verdicts.parquet": ([], VERDICTS)}
+    judged = write(store, "verdicts", files, parents={"rollouts": [rolled]}, **Tally().facts())
+    told = rf"Rollouts artifact seconds responses warning {rolled} [\d.]+ 4 {re.escape(warning)}"
+    assert re.search(told, words(page_of(store, judged)))
+    assert f"Warning {warning}" in words(page_of(store, rolled))
 
 
 def test_texts_of_responses_are_escaped(mu_grpo: SyntheticRun) -> None:
@@ -81,12 +79,8 @@ def test_prompts_are_shown_with_every_shard(store: Store) -> None:
         | {"level": place, "chat": False}
         for place in range(30)
     ]
-    shards = []
-    for place in range(0, 30, 2):
-        with store.write("prompts", settings=PROMPTS_SETTINGS, parents={}, seed=0) as draft:
-            write_table(draft.path / "prompts.parquet", rows[place : place + 2], PROMPTS)
-            draft.facts.update(stage=0, prompts=2)
-        shards.append(draft.ref)
+    tables = [{"prompts.parquet": (rows[place : place + 2], PROMPTS)} for place in range(0, 30, 2)]
+    shards = [write(store, "prompts", table, PROMPTS_SETTINGS, stage=0, prompts=2) for table in tables]
     (page,) = draw_deck(store, shards, 0.0).values()
     text = words(page)
     assert "Artifacts, the first 12 of 15" in text

@@ -1,7 +1,6 @@
 """A run that is measured on several benchmarks: each is shown, and their mean is the headline."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,7 +106,7 @@ def test_the_same_store_gives_the_same_bytes(run: Measured, report: ArtifactRef)
     assert write_report(run.store, run.evaluations, 0) == report
 
 
-def test_evaluations_of_two_policies_have_no_mean(run: Measured, tmp_path: Path) -> None:
+def test_evaluations_of_two_policies_have_no_mean(run: Measured) -> None:
     history = history_of(run)
     mixed = [history.evaluated[0].evaluations[0].evaluation, history.evaluated[1].evaluations[1].evaluation]
     with pytest.raises(DataError, match=r"is no evaluation of policy/.*; allowed: those of one policy"):

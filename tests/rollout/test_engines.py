@@ -184,9 +184,7 @@ def test_generation_without_memory_says_what_to_lower_and_other_errors_pass(poli
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_engine_serves_a_policy_until_another_is_needed(
-    kind: str, policy_folder: Path, requests: list[Request]
-) -> None:
+def test_an_engine_stays_until_another_is_needed(kind: str, policy_folder: Path, requests: list[Request]) -> None:
     settings = EngineSettings.parse(fast(kind))
     first = engine_of(policy_folder, "one", settings)
     before = run(first, requests)

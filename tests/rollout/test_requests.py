@@ -52,9 +52,7 @@ ASKED = [row("1+1=", chat=True, messages=MESSAGES), row("1+2=", chat=True)]
         (ASKED[0], "the prompts are messages, but the policy's tokenizer has no chat template"),
     ],
 )
-def test_a_prompt_without_room_for_a_response_is_named(
-    small: tuple[Store, ArtifactRef], asked: dict[str, Any], message: str
-) -> None:
+def test_unusable_prompts_are_named(small: tuple[Store, ArtifactRef], asked: dict[str, Any], message: str) -> None:
     store, policy = small
     with pytest.raises(DataError, match=message):
         build_requests(load_tokenizer(store.path(policy)), [asked], [0], "stage 0", 0, 64, 20)

@@ -17,9 +17,10 @@ from tasks.rollout.step import AtLimit, generate_shard
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.tables import PROMPTS, VERDICTS, read_table, write_table
+from tasks.store.tables import PROMPTS, VERDICTS, read_table
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
+from tests.cli.synthetic import write
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
 
 Small = tuple[Store, ArtifactRef]
@@ -31,9 +32,7 @@ def prompts(store: Store, *texts: str) -> ArtifactRef:
     """A shard of prompts named a, b, c, ..."""
     same = {"answer": "1", "chat": False, "level": 1}
     rows = [{"prompt_id": chr(97 + place), "prompt": text, **same} for place, text in enumerate(texts)]
-    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-        write_table(draft.path / "prompts.parquet", rows, PROMPTS)
-    return draft.ref
+    return write(store, "prompts", {"prompts.parquet": (rows, PROMPTS)})
 
 
 def rollout(share: float = 0.0, limit: int = 12) -> RolloutSettings:
@@ -169,10 +168,9 @@ def test_what_the_engine_gives_up_is_counted(small: Small, monkeypatch: pytest.M
         {**row, "outcome": "correct", "reward": None if row["finish_reason"] == "missing" else place % 2}
         for place, row in enumerate(rows_of(store, shard))
     ]
-    with store.write("verdicts", settings={}, parents={}, seed=0) as draft:
-        write_table(draft.path / "verdicts.parquet", rows, VERDICTS)
+    verdicts = write(store, "verdicts", {"verdicts.parquet": (rows, VERDICTS)})
     settings = OptimizeSettings(preset="mu_grpo", responses_per_update=16, learning_rate=1e-4)
-    made = optimize_stage(store, settings, policy, policy, [shard], draft.ref, 0, 0)
+    made = optimize_stage(store, settings, policy, policy, [shard], verdicts, 0, 0)
     updates = read_table(store.path(made) / "metrics.parquet").to_pylist()
     assert sum(row["responses"] for row in updates) == 24
     assert [row["response_tokens"] for row in updates] == [row["tokens"] / row["responses"] for row in updates]

@@ -1,7 +1,7 @@
 """Micro-batches for tests: other policies beside the behavior policy, and the interval of a whole update."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,15 +32,3 @@ def bounds_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> Bou
         log_ratios.append(log_ratio(batch.logp_T, below_T))
         advantages.append(batch.advantage_T)
     return update_bounds(torch.cat(log_ratios), torch.cat(advantages), settings.gate)
-
-
-def concatenate(batches: Sequence[TokenBatch]) -> TokenBatch:
-    """The responses of several packed batches in one."""
-    sizes = torch.tensor([batch.responses for batch in batches])
-    starts = sizes.cumsum(0) - sizes
-    names = [field.name for field in fields(TokenBatch) if field.name.endswith("_T")]
-    names = [name for name in names if getattr(batches[0], name) is not None]
-    columns = {name: torch.cat([getattr(batch, name) for batch in batches]) for name in names}
-    columns["response_T"] = torch.cat([batch.response_T + start for batch, start in zip(batches, starts, strict=True)])
-    columns["logp_T"] = columns["logp_T"].detach().requires_grad_()
-    return TokenBatch(**columns, responses=int(sizes.sum()))

@@ -70,7 +70,7 @@ def test_two_processes_give_the_diagnostics_of_one(alone: Path, pair: Path) -> N
             assert row[name] == close
 
 
-def test_a_state_of_two_processes_goes_on_in_one(
+def test_one_process_goes_on_from_two(
     small: Small, responses: Responses, alone: Path, pair: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(pair / str(HALF), tmp_path / str(HALF))
@@ -79,7 +79,7 @@ def test_a_state_of_two_processes_goes_on_in_one(
     assert largest_difference(weights(tmp_path, f"{LAST}-again"), weights(alone, LAST)) < 1e-5
 
 
-def test_a_state_of_two_processes_goes_on_in_two(pair: Path) -> None:
+def test_two_processes_go_on_from_two(pair: Path) -> None:
     for state in (weights, moments):
         assert largest_difference(state(pair, f"{LAST}-again"), state(pair, LAST)) == 0
 
@@ -92,7 +92,7 @@ def test_the_policy_of_two_processes_loads(pair: Path) -> None:
     assert load_tokenizer(folder)("12+3")["input_ids"]
 
 
-def test_layers_that_are_computed_again_change_nothing(
+def test_gradient_checkpointing_changes_nothing(
     small: Small, responses: Responses, alone: Path, tmp_path: Path
 ) -> None:
     work(small[0].path(small[1]), responses, tmp_path, 0, {"gradient_checkpointing": True})
@@ -120,9 +120,7 @@ def test_bfloat16_computes_and_float32_weights_keep_small_updates(
     assert largest_difference(last, weights(alone, LAST)) < 5e-3
 
 
-def test_two_processes_train_the_adapters_of_one(
-    small: Small, responses: Responses, pairs: Path, tmp_path: Path
-) -> None:
+def test_two_processes_train_adapters_as_one(small: Small, responses: Responses, pairs: Path, tmp_path: Path) -> None:
     work(small[0].path(small[1]), responses, tmp_path, 0, {}, lora=LORA)
     for stage in ("2", "3"):
         for name in (f"{LAST}.safetensors", "policy/model.safetensors", "policy/adapter/adapter_model.safetensors"):

@@ -82,9 +82,7 @@ def test_diagnostics_worked_numbers(dtype: torch.dtype) -> None:
 
 @steady
 @given(some_responses, any_settings)
-def test_the_row_does_not_depend_on_the_split_into_micro_batches(
-    rows: list[Response], settings: ObjectiveSettings
-) -> None:
+def test_the_row_does_not_depend_on_micro_batches(rows: list[Response], settings: ObjectiveSettings) -> None:
     whole = row_of([batch_of(rows)], settings)
     assert whole.keys() == row_of([batch_of(UPDATE)], nav()).keys()
     histograms = [whole.pop(name) for name in HISTOGRAMS]

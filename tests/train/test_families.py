@@ -33,9 +33,7 @@ def sampled_by(folder: Path) -> Responses:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_policies_of_every_family_are_sampled_trained_saved_and_loaded(
-    kind: str, small: Small, store: Store, tmp_path: Path
-) -> None:
+def test_every_family_samples_learns_and_is_saved(kind: str, small: Small, store: Store, tmp_path: Path) -> None:
     policy = PolicySettings(path=str(brought(KINDS[kind], small[0].path(small[1]), tmp_path / "brought")))
     folder = store.path(prepare_policy(store, policy, ArithmeticSettings(), "", 0))
 

@@ -127,15 +127,13 @@ def test_any_split_and_order_gives_the_same_update(
 ) -> None:
     counts_tokens = preset(name).aggregation in ("token_mean", "seq_mean_token_mean")
     settings = preset(name, modifier, **(mean if counts_tokens else {}))
-    check_any_split([batch_from([row]) for row in rows], settings, data, 1e-9)
+    check_any_split(rows, batch_from, settings, data, 1e-9)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 @brief
 @given(many_policies, modifiers)
-def test_only_the_log_probability_of_the_current_policy_gets_a_gradient(
-    name: str, rows: list[Row], modifier: str
-) -> None:
+def test_only_the_current_policy_gets_a_gradient(name: str, rows: list[Row], modifier: str) -> None:
     settings, batch = preset(name, modifier), batch_from(rows)
     others = {f"{other}_logp_T": getattr(batch, f"{other}_logp_T").requires_grad_() for other in OTHERS}
     advantage_T = batch.advantage_T.clone().requires_grad_()

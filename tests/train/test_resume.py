@@ -15,7 +15,6 @@ from tasks.store import Store
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import Resume
 from tasks.train.outcome import Outcome, Row
-from tasks.train.scoring import StageTokens
 from tasks.train.stage import load_trainer, make_updates
 from tests.faults.steps import Killed
 from tests.train.small import LONGEST, Small, settings
@@ -93,24 +92,6 @@ def test_killed_and_started_again_the_weights_are_the_same_bits(
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
     assert again == outcome
     assert {row["staleness"] for row in again.examples} == {0, 1, 2, 4, 5}
-
-
-@pytest.mark.usefixtures("threads")
-def test_log_probabilities_of_the_stage_are_computed_once(
-    small: Small, responses: Responses, working: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scored: list[str] = []
-    inner = StageTokens.logp_of
-
-    def score(self: Any, *inputs: Any) -> Any:
-        scored.append(inputs[-1])
-        return inner(self, *inputs)
-
-    monkeypatch.setattr(StageTokens, "logp_of", score)
-    with pytest.raises(Killed):
-        attempt(small, responses, working, killed_at(1))
-    attempt(small, responses, working)
-    assert scored == ["logp"]
 
 
 def test_only_the_last_states_are_kept(small: Small, responses: Responses, working: Store) -> None:

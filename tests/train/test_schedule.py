@@ -30,9 +30,7 @@ def rows_of(small: Small, responses: Responses) -> RowsOf:
 
 
 @pytest.mark.parametrize("again", [1, 2, 3])
-def test_a_batch_is_used_for_as_many_updates_as_asked_one_after_the_other(
-    small: Small, responses: Responses, again: int
-) -> None:
+def test_a_batch_is_used_for_as_many_updates_as_asked(small: Small, responses: Responses, again: int) -> None:
     whole = {"updates": 2, "tokens_per_micro_batch": 400}
     trainer, outcome, _ = train(small, responses, **whole, objective={"schedule": {"updates_per_batch": again}})
     rows, once = outcome.rows, train(small, responses, **whole)[1].rows
@@ -98,9 +96,7 @@ def test_an_interval_is_found_anew_for_every_update_whatever_its_micro_batches(r
 
 
 @pytest.mark.parametrize("name", ["dapo", "m2po", "bapo", "off_policy_grpo", "decoupled_ppo"])
-def test_an_update_without_active_responses_changes_no_direction(
-    rows_of: RowsOf, responses: Responses, name: str
-) -> None:
+def test_an_update_without_active_responses_has_no_gradient(rows_of: RowsOf, responses: Responses, name: str) -> None:
     idle = batches(responses)[1]
     rewards = responses.reward_R.copy()
     rewards[idle] = 1
@@ -111,9 +107,7 @@ def test_an_update_without_active_responses_changes_no_direction(
     assert rows[1]["loss"] == 0
 
 
-def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_policy(
-    small: Small, responses: Responses
-) -> None:
+def test_a_kl_to_the_base_policy_is_not_one_to_the_behavior_policy(small: Small, responses: Responses) -> None:
     def first(coefficient: float, base: Scorer) -> dict[str, Any]:
         over = {"regulariser": {"kind": "reference_kl", "coefficient": coefficient}}
         trainer = trainer_of(small, preset="grpo", tokens_per_micro_batch=400, objective=over)
@@ -136,9 +130,7 @@ def with_a_noisy_engine(responses: Responses) -> Responses:
     return engine_of(responses, responses.engine_logp.flat + noise)
 
 
-def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(
-    rows_of: RowsOf, responses: Responses
-) -> None:
+def test_mis_leaves_tokens_out_and_tis_does_not(rows_of: RowsOf, responses: Responses) -> None:
     noisy = with_a_noisy_engine(responses)
     for modifier, leaves_out in (("none", False), ("tis", False), ("mis", True)):
         rows = rows_of(noisy, modifier=modifier, max_logp_mismatch=1.0)

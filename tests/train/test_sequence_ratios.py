@@ -41,9 +41,7 @@ def test_gspo_has_the_gradient_of_its_sequence_loss() -> None:
 
 @steady
 @given(some_responses, st.sampled_from(["grpo", "dr_grpo", "dapo"]))
-def test_a_proximal_policy_that_is_the_behavior_policy_makes_decoupled_ppo_plain(
-    rows: list[Response], name: str
-) -> None:
+def test_decoupled_ppo_around_the_behavior_policy_is_plain_ppo(rows: list[Response], name: str) -> None:
     ones = [1.0] * sum(len(row) for _, row in rows)
     plain = coefficients(rows, preset(name))
     assert coefficients(rows, preset(name, ratio={"reference": "proximal"}), proximal=ones) == close(plain)

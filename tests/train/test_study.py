@@ -3,22 +3,20 @@
 import pytest
 
 from tasks.errors import SettingsError
-from tasks.models.step import prepare_policy
-from tasks.settings import ArithmeticSettings, RunSettings
+from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.study import run_study
-from tests.prepared import prepare_held_out, prepare_stage
+from tests.prepared import Learner, prepare_held_out, prepare_stage
 from tools.runs import CONFIG, ROOT
 
-SMALL = "policy.tiny.warm_start.guessing_updates=10 prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 "
-RUN = RunSettings.read(CONFIG, SMALL + "rollout.responses_per_prompt=4 optimize.responses_per_update=16")
+SMALL = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 "
+RUN = RunSettings.read(CONFIG, SMALL + "optimize.responses_per_update=16")
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef, list[ArtifactRef], ArtifactRef]:
-    store = Store.open(tmp_path_factory.mktemp("study"))
-    policy = prepare_policy(store, RUN.policy, ArithmeticSettings(levels=[1]), "", 0)
+def start(learner: Learner) -> tuple[Store, ArtifactRef, list[ArtifactRef], ArtifactRef]:
+    store, policy = learner
     return store, policy, prepare_stage(store, RUN.prompts, 0, 0), prepare_held_out(store, RUN.prompts, 20)
 
 

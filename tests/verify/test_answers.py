@@ -12,13 +12,11 @@ from tasks.verify.verdicts import Extracted, extract, extract_program
     [
         (r"6 times 7 is \boxed{42}.", "42", True),
         (r"\boxed {42}", "42", False),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}", False),
         (r"\boxed{[0, 1\}}", r"[0, 1\}", False),  # one brace of a set alone does not close the box
         (r"\boxed{\left\{1\right.}", r"\left\{1\right.", False),
         (r"\boxed{1 \\}", r"1 \\", False),  # a line break, then the end of the box
         (r"\\\boxed{5}", "5", True),  # a line break, then a box
         (r"\\boxed{5}", None, False),  # a line break, then the word
-        (r"\boxed{\boxed{5}}", r"\boxed{5}", False),
         (r"\boxed{x = \boxed{5}}", r"x = \boxed{5}", False),
         (r"so { \boxed{5}", "5", True),  # a stray brace before the box
         (r"} \boxed{5} }", "5", True),

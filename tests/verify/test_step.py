@@ -7,8 +7,9 @@ import pytest
 from tasks.errors import GateError
 from tasks.settings import VerifySettings
 from tasks.store import Store
-from tasks.store.tables import ROLLOUTS, VERDICTS, read_table, write_table
+from tasks.store.tables import ROLLOUTS, VERDICTS, read_table
 from tasks.verify.step import verify_rollouts
+from tests.cli.synthetic import write
 from tests.verify.helpers import HANGS, boxed, workers_of
 
 
@@ -28,9 +29,7 @@ def shard(store, rows):
         }
         for prompt_id, index, answer, response, tokens, reason in rows
     ]
-    with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
-        write_table(draft.path / "rollouts.parquet", table, ROLLOUTS)
-    return draft.ref
+    return write(store, "rollouts", {"rollouts.parquet": (table, ROLLOUTS)})
 
 
 ONE = VerifySettings(workers=1, deadline_seconds=30.0)

@@ -133,11 +133,9 @@ def test_numbers_of_system_calls_are_those_of_the_kernel(machine, header):
     ("expected", "given_text", "same"),
     [
         ("5\n", "5", True),
-        ("5", "5 \n\n", True),
         ("1 2\n3\n", "1  2\n3", True),
         ("1 2\n3\n", "1 2 3", False),  # lines count
         ("1\n\n2", "1\n2", False),  # also empty ones
-        ("5", "6", False),
         ("", "\n", True),
         ("5", "5.0", True),  # by value, as in LiveCodeBench
         ("5", "5.0000001", False),  # a whole number is exact
@@ -175,7 +173,6 @@ def test_a_long_line_that_is_nearly_a_number_is_compared_at_once():
         ([[0.1]], [[0.1 + 1e-5]], False),
         (5, 5.0, True),
         (5, 5.0000001, False),
-        (5.0, 5, True),
         (True, False, False),
         (None, 0, False),
         (0.5, "0.5", False),

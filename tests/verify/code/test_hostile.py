@@ -37,13 +37,9 @@ PRINTS = {
     "a null byte": "print(5)\0",
     "half of a surrogate pair": "print(5) # \ud83d",
     "nested too deeply": "(" * 5000,
-    "starts processes without end": "import os\nwhile True: os.fork()",
     "starts processes and does not mind": "import os\nfor _ in range(9):\n try: os.fork()\n except OSError: pass",
-    "becomes a daemon": "import os, time\nif os.fork() == 0:\n os.setsid()\n time.sleep(600)",
-    "kills its parent": "import os; os.kill(os.getppid(), 9)",
     "kills all": "import os; os.kill(-1, 9)",
     "takes all memory": "x = [0]\nwhile True: x += x",
-    "takes all memory at once": "x = bytearray(1 << 40)",
     "writes without end": "while True: print('x' * 1000)",
     "writes without end and does not mind": (
         "import os\nfor _ in range(200):\n try: os.write(1, b'x' * 65536)\n except OSError: pass"
