@@ -48,18 +48,12 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
     assert chosen_settings({"optimize": {"preset": "of a later release"}}) == {"optimize.preset": "of a later release"}
 
 
-def test_derived_numbers(run: RunSettings) -> None:
-    assert (run.responses_per_stage, run.updates_per_stage, run.mu, run.shards) == (4096, 16, 16, 2)
-    assert run.override("updates_per_rollout=4").mu == 4
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ("nonsense=1", "nonsense: unknown field (value 1)"),
         ("rollout.nonsense=1", "rollout.nonsense: unknown field (value 1)"),
         ("rollout.max_new_tokens=many", "rollout.max_new_tokens: got 'many'; should be a valid integer"),
-        ("rollout.max_new_tokens=1.5", "rollout.max_new_tokens: got 1.5; should be a valid integer"),
         ("rollout.max_new_tokens=0", "rollout.max_new_tokens: got 0; should be greater than or equal to 1"),
         ("prompts.chat=3", "prompts.chat: got 3; should be a valid boolean"),
         ("prompts.chat=true", "prompts.chat: true with policy.tiny, which has no chat template; allowed: false"),
@@ -84,9 +78,7 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("updates_per_rollout=5", "updates_per_rollout: 5 does not divide the 16 updates"),
         ("optimize.preset=ppo", "optimize.preset: got 'ppo'; unknown preset; allowed: mu_grpo, relaxed, grpo, dr_grpo"),
         ("optimize.objective.gate.low=6", "optimize.objective.gate: low 6.0 with high 5.0; allowed: low < high"),
-        ("optimize.objective.gate.width=1", "optimize.objective.gate.width: unknown field (value 1)"),
         ("optimize.objective.clip=0.2", "optimize.objective.clip: unknown field (value 0.2)"),
-        ("optimize.objective.gate.kind=soft", "optimize.objective.gate.kind: got 'soft'"),
         ("optimize.preset=rec_ring_nois optimize.objective.gate.outer_low=0.9", "allowed: outer_low < low"),
         ("optimize.preset=rec_ring_nois optimize.objective.gate.bounds=balance", "with kind ring; allowed: with kind"),
         ("optimize.preset=m2po optimize.objective.gate.low=0.5", "allowed: with bounds static or balance"),
@@ -108,7 +100,6 @@ def test_derived_numbers(run: RunSettings) -> None:
         (f"{DEEPSPEED}=nowhere.json", "cannot be read: [Errno 2] No such file or directory: 'nowhere.json'"),
         (f"{DEEPSPEED}={STAGE_1} optimize.backend.dtype=bfloat16", "dtype bfloat16; allowed: 2 or 3"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 1}}, optimizer: {{}}}}'", "deepspeed.optimizer: is decided by"),
-        ("optimize.backend.dtype=float16", "optimize.backend.dtype: got 'float16'"),
         ("operation.tracker.project=mine", "operation.tracker.project: got 'mine'; unknown field with kind none"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=0.5", "allowed: maxima that are not below"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=1.3", "with high 1.2; allowed: low_max < high"),
