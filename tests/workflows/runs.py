@@ -40,9 +40,14 @@ def assert_succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.Compl
     return done
 
 
+def words(text: str) -> str:
+    """What a terminal shows, in one line and without frames."""
+    return " ".join(text.replace("│", " ").split())
+
+
 def refusal_text(done: subprocess.CompletedProcess[str]) -> str:
     """The message, in one line, of a program that must have been refused without a traceback."""
-    text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    text = words(done.stdout + done.stderr)
     assert done.returncode != 0, text
     assert "Traceback" not in text
     return text
