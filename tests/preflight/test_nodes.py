@@ -67,6 +67,7 @@ TAINTED = node(taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
 @pytest.mark.parametrize(
     ("spec", "one", "kind", "what"),
     [
+        ({"nodeSelector": {"pool": "a"}}, node({"pool": "b"}), LABEL, "pool=a"),
         (affinity(condition("In", "2", "3")), node({"size": "3"}), None, ""),
         (affinity(condition("NotIn", "2")), node({"size": "2"}), LABEL, "size NotIn 2"),
         (affinity(condition("NotIn", "2")), node(), None, ""),
