@@ -115,6 +115,7 @@ def image_finding(name: str, *nodes: Object) -> Finding:
         ("mu-grpo-cpu", "docker.io/library/mu-grpo-cpu:latest"),
         ("team/mu-grpo-cpu:v1", "docker.io/team/mu-grpo-cpu:v1"),
         ("localhost/mu-grpo-cpu:0.1.0", "localhost/mu-grpo-cpu:0.1.0"),
+        ("ghcr.io/a/b/c-cpu:sha-1_2.3", "ghcr.io/a/b/c-cpu:sha-1_2.3"),
         ("r.company.net:5000/a__b/c.d-cpu:1", "r.company.net:5000/a__b/c.d-cpu:1"),
     ],
 )
