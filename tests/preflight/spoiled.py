@@ -167,6 +167,11 @@ def small_quota(cluster: Objects) -> None:
     cluster.find("ResourceQuota", "mu-grpo")["spec"]["hard"]["requests.nvidia.com/gpu"] = "2"
 
 
+@_is_refused("train", "maximum memory usage per Pod is 512Gi, but limit is 960Gi")
+def small_limit(cluster: Objects) -> None:
+    cluster.find("LimitRange", "mu-grpo")["spec"]["limits"].append({"type": "Pod", "max": {"memory": "512Gi"}})
+
+
 @_is_refused(
     "prefetch",
     f'error looking up service account {NAMESPACE}/mu-grpo-prefetch: serviceaccount "mu-grpo-prefetch" not found',
