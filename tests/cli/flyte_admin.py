@@ -28,7 +28,7 @@ VERSIONS = ("v1", "v2")
 
 
 class Admin(admin_pb2_grpc.AdminServiceServicer):
-    """What is registered, in one project and two versions; every request is answered until ``silent``."""
+    """What is registered, in one project and two versions."""
 
     def __init__(self, registered: Serialised) -> None:
         self._registered = registered

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -16,11 +15,9 @@ from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Draft, Store
 from tasks.store.tables import ROLLOUTS, VERDICTS, write_table
 from tasks.stored.garbage import Garbage
+from tests.workflows.runs import assert_succeeded, refusal_text
 from tools.forked import run
 
-ROOT = Path(__file__).parents[2]
-DAYS = 48.0
-"""Hours: longer than what gc spares."""
 REWARDS = ((1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 1), (1, 1, 1, 0))
 """Of the four groups of a stage; the first two are those of the first shard."""
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=8)
@@ -33,21 +30,14 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 def run_command(*arguments: str, **environment: str) -> str:
     """What a command prints that succeeds."""
-    done = command(*arguments, **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return assert_succeeded(command(*arguments, **environment)).stdout
 
 
 def run_refused(*arguments: str, code: int = 1, **environment: str) -> str:
     """The message of a command that ends with an error."""
     done = command(*arguments, **environment)
     assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return words(done.stderr)
-
-
-def words(text: str) -> str:
-    return " ".join(text.replace("│", " ").split())
+    return refusal_text(done)
 
 
 def rows_of(
@@ -69,10 +59,9 @@ def rows_of(
 
 def plain(renderable: RenderableType) -> str:
     """What a wide terminal shows, without colors."""
-    console = Console(file=StringIO(), width=200)
-    with console.capture() as capture:
-        console.print(renderable)
-    return capture.get()
+    shown = StringIO()
+    Console(file=shown, width=200).print(renderable)
+    return shown.getvalue()
 
 
 def fill(draft: Draft, files: Mapping[str, Any], **facts: Any) -> None:
@@ -103,8 +92,6 @@ class Run:
     preset: str = "grpo"
     seed: int = 0
     mu: int = 2
-    trained: str = ""
-    """Makes the trained policies of runs with equal settings differ."""
     objective: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the whole run, as its report has them."""
@@ -172,8 +159,7 @@ class Run:
         settings = OptimizeSettings.parse(values)
         parents = {"policy": self.policies[-1], "rollouts": self.rollouts[-1], "verdicts": self.verdicts[-1]}
         facts = {"preset": self.preset, "updates_per_rollout": self.mu, "stage": stage, "updates": 2 * stage}
-        weights = f"{self.preset} {self.mu} {stage} {self.trained}"
-        files = {"model.safetensors": weights, "optimizer/moments.safetensors": "moments"}
+        files = {"model.safetensors": f"{self.preset} {self.mu} {stage}", "optimizer/moments.safetensors": "moments"}
         self.policies.append(self.write("optimize", "policy", settings, parents, files, **facts))
         self.evaluate()
         return self
@@ -201,13 +187,8 @@ def make_finished_run(store: Store, stages: int = 2, **fields: Any) -> Run:
     return make_unfinished_run(store, stages, **fields).end()
 
 
-def step(store: Store, text: str) -> ArtifactRef:
-    """A step without parents."""
-    return write(store, "prompts", {"data.txt": text})
-
-
-def make_older(store: Store, hours: float, refs: Sequence[ArtifactRef] | None = None) -> None:
-    """Makes artifacts, or all of a store in a folder, older."""
+def make_older(store: Store, refs: Sequence[ArtifactRef] | None = None, hours: float = 48.0) -> None:
+    """Makes artifacts, or all of a store in a folder, older: by default, than what gc spares."""
     folders = [store.root] if refs is None else [store.root / ref.folder for ref in refs]
     for path in [path for folder in folders for path in folder.rglob("*") if path.is_file()]:
         if path.name == "manifest.json" and path.parent.parent.parent == store.root:

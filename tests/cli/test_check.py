@@ -17,8 +17,10 @@ from tasks.settings import RunSettings
 from tasks.store import Store
 from tasks.store.work import run_once
 from tasks.stored.check import Fault, Findings, check_store
-from tests.cli.synthetic import command, make_finished_run, plain, run_command, step, words
+from tests.cli.synthetic import command, make_finished_run, plain, run_command
 from tests.report.synthetic import make_run
+from tests.store.writers import write
+from tests.workflows.runs import words
 from tools.runs import CONFIG
 from tools.s3 import S3
 
@@ -84,7 +86,7 @@ def test_an_artifact_that_lost_its_manifest_is_missing_to_those_that_descend_fro
 
 
 def test_an_artifact_that_was_made_and_that_nothing_descends_from_is_missing(any_store: Store) -> None:
-    made = run_once(any_store.ref, "t", "1", step, "made")
+    made = run_once(any_store.ref, "t", "1", write, "made")
     assert not check_store(any_store, None).faults
     files_of(any_store).rm_file(f"{made}/manifest.json")
     assert found(check_store(any_store, None)) == {(str(made), "manifest.json")}

@@ -20,8 +20,6 @@ from tasks.store.work import run_once
 from tasks.stored.check import check_store
 from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.cli.synthetic import (
-    DAYS,
-    ROOT,
     Run,
     folders,
     make_finished_run,
@@ -31,10 +29,10 @@ from tests.cli.synthetic import (
     on_disk,
     plain,
     run_command,
-    step,
-    words,
 )
-from tests.store.writers import run_until_killed
+from tests.store.writers import run_until_killed, write
+from tests.workflows.runs import words
+from tools import ROOT
 from tools.s3 import S3
 
 SLOW = """
@@ -70,9 +68,9 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def test_young_artifacts_stay_with_their_ancestors(store: Store) -> None:
     run = make_unfinished_run(store, stages=1)
-    make_older(store, DAYS)
+    make_older(store)
     run.stage()
-    make_older(store, DAYS, [ref for ref in run.artifacts if ref != run.policies[2]])
+    make_older(store, [ref for ref in run.artifacts if ref != run.policies[2]])
     garbage = find_garbage(store)
     assert names(garbage) == folders(*run.evaluations)
     assert garbage.spared == len(run.artifacts) - len(run.evaluations)
@@ -93,7 +91,7 @@ def test_the_shards_of_stages_to_come_stay_while_a_run_goes_on(store: Store) -> 
         ]
 
     shards, others = cut(run, prompts_per_stage=8), cut(given_up, prompts_per_stage=16)
-    make_older(store, DAYS)
+    make_older(store)
     files, parents = {"rollouts.parquet": "young"}, {"policy": run.policies[0], "prompts": shards[1]}
     run.write("generate", "rollouts", {}, parents, files)
     assert names(find_garbage(store)) == folders(*others, *run.evaluations)
@@ -101,17 +99,17 @@ def test_the_shards_of_stages_to_come_stay_while_a_run_goes_on(store: Store) -> 
 
 def test_an_artifact_whose_files_were_just_copied_here_is_young(store: Store) -> None:
     run = make_unfinished_run(store, stages=0)
-    make_older(store, DAYS)
+    make_older(store)
     os.utime(store.root / run.policies[0].folder / "config.json")
     assert names(find_garbage(store)) == folders(*run.evaluations)
 
 
 def test_every_finished_run_is_kept_and_one_that_was_rendered_again_is_one(store: Store) -> None:
-    different: list[dict[str, Any]] = [{}, {"trained": "b"}, {"mu": 1}, {"seed": 1}]
+    different: list[dict[str, Any]] = [{}, {"mu": 1}, {"seed": 1}]
     run, *_ = (make_finished_run(store, stages=1, **fields) for fields in different)
     run.write("report", "report", {}, {"evaluations": run.evaluations}, {"page": "again"}, algorithm="grpo")
     (store.root / "policy/note.txt").write_text("not an artifact's")
-    make_older(store, DAYS)
+    make_older(store)
     garbage = find_garbage(store)
     assert not garbage.items
     assert (garbage.runs, garbage.kept, garbage.spared) == (len(different), len(on_disk(store)), 0)
@@ -124,7 +122,7 @@ def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Stor
         for low in (0.8, 0.9)
     ]
     made = run.write("laboratory", "laboratory", {"part": "a"}, {"studies": studies}, {"result.json": "{}"}, part="a")
-    make_older(store, DAYS)
+    make_older(store)
     garbage = find_garbage(store)
     assert names(garbage) == folders(*run.evaluations)
     assert on_disk(store) - names(garbage) == folders(run.policies[0], *studies, made)
@@ -132,17 +130,17 @@ def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Stor
 
 def test_records_are_deleted_with_their_artifacts(store: Store) -> None:
     run = make_finished_run(store, stages=1)
-    kept, gone, lost = (run_once(store.ref, "t", "1", step, text) for text in ("kept", "gone", "lost"))
+    kept, gone, lost = (run_once(store.ref, "t", "1", write, text) for text in ("kept", "gone", "lost"))
     for digest in (run.report.digest[:16], "0" * 16):
         (store.root / "runs").mkdir(exist_ok=True)
         (store.root / "runs" / f"{digest}.json").write_text("{}")
     run.write("generate", "rollouts", {}, {"prompts": kept}, {"x": ""})
-    make_older(store, DAYS)
+    make_older(store)
     (store.root / "leases").rename(store.root / "elsewhere")
     shutil.rmtree(store.root / lost.folder)
     of = {json.loads(path.read_text())["artifacts"]["digest"]: path for path in (store.root / "made").iterdir()}
     young = [ref for ref in store.refs("rollouts") if ref.digest not in str(run.rollouts)]
-    make_older(store, -DAYS, young)
+    make_older(store, young, hours=-48)
     garbage = find_garbage(store)
     assert names(garbage) == {
         gone.folder,
@@ -153,7 +151,7 @@ def test_records_are_deleted_with_their_artifacts(store: Store) -> None:
     assert [path.name for path in (store.root / "made").iterdir()] == [of[kept.digest].name]
     assert [path.stem for path in (store.root / "runs").iterdir()] == [run.report.digest[:16]]
     # Work whose result went is done again.
-    assert run_once(store.ref, "t", "1", step, "gone") == gone
+    assert run_once(store.ref, "t", "1", write, "gone") == gone
     assert store.holds(gone)
 
 
@@ -184,7 +182,7 @@ def test_the_command_lists_then_says_how_to_delete_then_deletes(store: Store) ->
 def test_unfinished_work_stays_while_its_process_lives(store: Store) -> None:
     run = make_unfinished_run(store, stages=1)
     with at_work(str(store.root)) as (process, key):
-        make_older(store, DAYS)
+        make_older(store)
         garbage = find_garbage(store, hours=0)
         assert not garbage.items
         assert garbage.work.keys == [key]
@@ -206,7 +204,7 @@ def test_work_that_begins_during_gc_stays_with_its_artifacts(store: Store) -> No
     with at_work(str(store.root)) as (process, key):
         kill(process)
     assert not find_garbage(store).items, "all is young"
-    make_older(store, DAYS)
+    make_older(store)
     garbage = find_garbage(store)
     assert names(garbage) == {f"progress/{key}", f"leases/{key}.lock"} | folders(*run.artifacts)
     with at_work(str(store.root)) as (_, same):
@@ -219,7 +217,7 @@ def test_work_that_begins_during_gc_stays_with_its_artifacts(store: Store) -> No
 
 def test_a_killed_gc_leaves_no_partial_artifact(store: Store) -> None:
     run = make_unfinished_run(store)
-    make_older(store, DAYS)
+    make_older(store)
     code = f"""
 import os, signal
 from pathlib import Path

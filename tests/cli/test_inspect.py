@@ -19,8 +19,8 @@ from tests.cli.synthetic import (
     rows_of,
     run_command,
     run_refused,
-    words,
 )
+from tests.workflows.runs import words
 
 EVERYTHING = Chosen(groups=10, every=True)
 
@@ -47,15 +47,10 @@ def assert_advantages(found: dict[tuple[int, int], str], group: int, deviation: 
     assert [found[group, sample] for sample in range(len(rewards))] == numbers
 
 
-@pytest.mark.parametrize(
-    ("scale", "deviations"),
-    [("std", [stdev(rewards) for rewards in REWARDS]), ("batch_std", [stdev(chain(*REWARDS))] * len(REWARDS))],
-)
-def test_advantages_are_those_of_the_policys_settings(store: Store, scale: str, deviations: list[float]) -> None:
-    """A statistic over the batch takes all shards."""
-    make_finished_run(store, objective={"advantage": {"scale": scale}})
-    for group, deviation in enumerate(deviations):
-        assert_advantages(advantages(shown(store, 2)), group, deviation)
+def test_a_statistic_over_the_batch_takes_the_groups_of_all_shards(store: Store) -> None:
+    make_finished_run(store, objective={"advantage": {"scale": "batch_std"}})
+    for group in range(len(REWARDS)):
+        assert_advantages(advantages(shown(store, 2)), group, stdev(chain(*REWARDS)))
 
 
 def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:

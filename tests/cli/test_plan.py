@@ -20,8 +20,9 @@ from tasks.settings import RunSettings
 from tasks.settings.deployment import VARIABLE, DeploymentSettings, Role
 from tasks.settings.experiment import read_experiment
 from tasks.store import ArtifactRef, Store
-from tests.cli.synthetic import run_command, run_refused, words
+from tests.cli.synthetic import run_command, run_refused
 from tests.conftest import SMALL
+from tests.workflows.runs import words
 from tools import ROOT
 from tools.paper_configs import STAGES
 from tools.paper_table import PaperRun, runs
@@ -89,12 +90,10 @@ def test_a_deployment_names_pods_and_accelerators() -> None:
 
 def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
     values = yaml.safe_load(PRICES.read_text())
-    row = values["accelerators"]["nvidia-h200"]
-    row["price"] = {"on_demand": 9, "spot": 4.5}
-    row["throughput"]["source"] = "measured"
-    values |= {"currency": "EUR", "accelerators": {"ours": row}}
+    changes = {"price": {"on_demand": 9, "spot": 4.5}, "throughput": {"source": "measured"}}
+    ours = RunSettings.merge(values["accelerators"]["nvidia-h200"], changes)
     own = tmp_path / "own.yaml"
-    own.write_text(yaml.safe_dump(values))
+    own.write_text(yaml.safe_dump({**values, "currency": "EUR", "accelerators": {"ours": ours}}))
     run = RunSettings.read(Path(PAPER))
     plan, theirs = plan_cluster(run, 4, 4, prices=own), plan_cluster(run, 4, 4, prices=PRICES)
     assert plan.currency == "EUR"
@@ -149,19 +148,15 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-@pytest.fixture
-def placed(run: PaperRun, monkeypatch: pytest.MonkeyPatch) -> DeploymentSettings:
-    """The deployment that a run's file names in its head."""
-    file = ROOT / f"configs/deployments/{run.hardware}.yaml"
-    monkeypatch.setenv(VARIABLE, str(file))
-    return DeploymentSettings.read(file)
-
-
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run.path.parent.name}/{run.path.stem}")
 def test_a_plan_takes_the_file_and_its_pods_have_the_time_that_is_foreseen(
-    run: PaperRun, placed: DeploymentSettings
+    run: PaperRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The deployment is the one that the run's file names in its head."""
+    file = ROOT / f"configs/deployments/{run.hardware}.yaml"
+    monkeypatch.setenv(VARIABLE, str(file))
+    placed = DeploymentSettings.read(file)
     system = "grpo" if run.system == "grpo" else "mu_grpo"
     gpus = str(run.settings.optimize.backend.processes)
     done = CliRunner().invoke(app, ["plan", "--config", str(run.path), "--gpus", gpus, "--json"])

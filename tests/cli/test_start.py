@@ -26,7 +26,9 @@ from tasks.flyte.remote import Attempt, Node, Seen
 from tasks.report.summary import RunSummary, SummaryRow
 from tasks.settings import Given, OperationSettings
 from tests.cli.flyte_admin import Admin
-from tests.cli.synthetic import ROOT, run_refused, words
+from tests.cli.synthetic import run_refused
+from tests.workflows.runs import words
+from tools import ROOT
 from tools.s3 import free_port
 from tools.serialised import Serialised, serialise
 

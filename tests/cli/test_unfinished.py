@@ -11,8 +11,9 @@ from tasks.report.step import write_report
 from tasks.store import ArtifactRef, Store
 from tasks.store.records import Kind
 from tasks.stored.unfinished import find_unfinished
-from tests.cli.synthetic import run_command, run_refused, words
+from tests.cli.synthetic import run_command, run_refused
 from tests.report.test_several_benchmarks import Measured
+from tests.workflows.runs import words
 
 
 @pytest.fixture

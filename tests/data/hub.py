@@ -11,16 +11,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from werkzeug import Request, Response
-from werkzeug.serving import make_server
+from werkzeug import Request
+
+from tests.preflight.services import Answer, HttpServer
 
 Commits = dict[str, dict[str, bytes]]
 """Files by name, by commit; the last one is ``main``."""
@@ -38,54 +36,37 @@ def parquet(rows: list[dict[str, Any]]) -> bytes:
     return file.getvalue()
 
 
-class Hub:
+class Hub(HttpServer):
     """Data sets, by their names."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sets: dict[str, Commits] = {}
-        self.requests: list[str] = []
-        self.address = ""
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, asked: Request) -> Answer:
         """About /api/datasets/OWNER/NAME/ there are revision/REVISION and tree/REVISION; files are at /datasets/...."""
-        self.requests.append(request.path)
-        parts = request.path.removeprefix("/api").strip("/").split("/")
-        name = "/".join(parts[1:3])
-        found = self.sets.get(name)
+        _, owner, name, kind, revision, *rest = asked.path.removeprefix("/api").strip("/").split("/")
+        found = self.sets.get(f"{owner}/{name}")
         if found is None:
             return missing("RepoNotFound")
-        asked, revision = parts[3:5]
         commit = list(found)[-1] if revision == "main" else revision
         if commit not in found:
             return missing("RevisionNotFound")
         files = found[commit]
-        if asked == "revision":
-            return Response(json.dumps({"id": name, "sha": commit, "siblings": []}))
+        if kind == "revision":
+            return Answer(body={"id": f"{owner}/{name}", "sha": commit, "siblings": []})
         digests = {file: hashlib.sha1(content).hexdigest() for file, content in files.items()}
-        if asked == "tree":
-            entries = [{"type": "file", "path": one, "size": len(files[one]), "oid": digests[one]} for one in files]
-            return Response(json.dumps(entries))
-        if (file := "/".join(parts[5:])) not in files:
+        if kind == "tree":
+            return Answer(
+                body=[{"type": "file", "path": one, "size": len(files[one]), "oid": digests[one]} for one in files]
+            )
+        if (file := "/".join(rest)) not in files:
             return missing("EntryNotFound")
-        return Response(files[file], headers={"X-Repo-Commit": commit, "ETag": f'"{digests[file]}"'})
+        return Answer(body=files[file], headers={"X-Repo-Commit": commit, "ETag": f'"{digests[file]}"'})
 
 
-def missing(code: str) -> Response:
-    return Response("{}", 404, {"X-Error-Code": code})
-
-
-@contextmanager
-def hub() -> Iterator[Hub]:
-    """A running server."""
-    state = Hub()
-    server = make_server("127.0.0.1", 0, Request.application(state.answer), threaded=True)
-    state.address = f"http://127.0.0.1:{server.server_port}"
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield state
-    finally:
-        server.shutdown()
-        server.server_close()
+def missing(code: str) -> Answer:
+    return Answer(404, {}, {"X-Error-Code": code})
 
 
 def prepared(address: str, store: Path, *settings: dict[str, Any], offline: bool = False) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from tasks.settings import BENCHMARKS, EvaluateSettings, PromptsSettings, Source
 from tasks.settings.evaluate import measures
 from tasks.store import Store
 from tasks.store.tables import read_table
-from tests.data.hub import Hub, hub, lines, parquet, prepared
+from tests.data.hub import Hub, lines, parquet, prepared
 from tests.prepared import prepare_measured
 from tools.s3 import S3
 
@@ -46,7 +46,7 @@ def put(place: Path, content: bytes) -> None:
 
 @pytest.fixture
 def running() -> Iterator[Hub]:
-    with hub() as server:
+    with Hub() as server:
         yield server
 
 
@@ -87,17 +87,17 @@ def test_a_mistake_names_the_benchmark(benchmarks: list[Any], message: str) -> N
 
 def test_from_the_hub_with_the_commit_that_a_branch_names(running: Hub, store: Store, tmp_path: Path) -> None:
     running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS), "README.md": b""}}
-    found, again = prepared(running.address, store.root, SET, SET)
+    found, again = prepared(running.url, store.root, SET, SET)
     assert (found["data"]["commit"], found["data"]["revision"]) == (FIRST, "main")
     assert (found["prompts"], found["unreadable"]) == (4, [])
     assert again == found
     rows = read_table(store.root / f"prompts/{found['digest'][:16]}/prompts.parquet").to_pylist()
     assert (rows[0]["prompt"], rows[0]["answer"]) == ("Q: What is 0+1?", "1")
-    assert not [path for path in running.requests if "README" in path]
+    assert not [one.path for one in running.asked if "README" in one.path]
 
     running.sets["some/set"][SECOND] = {"data/test.jsonl": lines(ROWS[::-1])}
     kept, pinned = ({**SET, "source": {**SET["source"], "revision": one}} for one in (FIRST, SECOND))
-    moved, first, second = prepared(running.address, store.root, SET, kept, pinned)
+    moved, first, second = prepared(running.url, store.root, SET, kept, pinned)
     assert re.search(r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}", moved["error"])
     assert first["digest"] == found["digest"] != second["digest"]
     assert second["data"]["commit"] == SECOND
@@ -110,7 +110,7 @@ def test_missing_data_sets_files_and_revisions_are_named(running: Hub, store: St
     running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS)}}
     source = SET["source"]
     wrong = [{**source, "files": ["none.jsonl"]}, {**source, "revision": "v2"}, {**source, "hub": "no/set"}]
-    found = prepared(running.address, store.root, *({"name": "mine", "source": one} for one in wrong))
+    found = prepared(running.url, store.root, *({"name": "mine", "source": one} for one in wrong))
     file, revision, name = [one["error"] for one in found]
     assert "evaluate.benchmarks, mine" in file
     assert "some/set has no file 'none.jsonl' at revision main" in file

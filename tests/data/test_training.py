@@ -129,14 +129,13 @@ def test_every_known_training_set_is_pinned_and_others_are_refused() -> None:
         PromptsSettings.parse({"prompts_per_stage": 1, "source": "dapo17k"})
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3])
-def test_a_set_of_the_hub_is_cut_into_held_out_and_trained(store: Store, tmp_path: Path, share: float) -> None:
+def test_a_set_of_the_hub_is_cut_anew_for_another_share_that_is_held_out(store: Store, tmp_path: Path) -> None:
     (tmp_path / "openai/gsm8k/main").mkdir(parents=True)
     rows = [{"question": f"What is {number} plus 1?", "answer": f"#### {number + 1}"} for number in range(60)]
     (tmp_path / "openai/gsm8k/main/train-00000-of-00001.parquet").write_bytes(parquet(rows))
     operation = OperationSettings(mirror=str(tmp_path))
-    for each in (0.5, share):
-        prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=each)
+    for share in (0.5, 0.1):
+        prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=share)
         held_out = prepare_measured(store, prompts, operation.mirror, problems=3)
         made = prepare_training_set(store, prompts.training_set, VERIFY, "", [held_out], operation)
     assert 0 < store.manifest(made).facts["prompts"] < 60

@@ -1,7 +1,6 @@
 """Declarations of the cached tasks: what they give their logic, and what of it names the work."""
 
 import inspect
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -10,9 +9,10 @@ from flytekit import PythonFunctionTask
 from tasks.flyte import experiments, tasks
 from tasks.flyte.decorators import arguments
 from tasks.flyte.inputs import OptimizeInputs, StepInputs
-from tasks.settings import OperationSettings, OptimizeSettings
+from tasks.settings import OperationSettings
 from tasks.store import StoreRef
 from tasks.train.stage import optimize_stage
+from tests.prepared import OPTIMIZE
 from tools.cache_versions import declared
 
 
@@ -37,21 +37,15 @@ def filled(name: str, kind: Any) -> object:
     return name
 
 
-def inputs(where: str = "runs", seed: int = 0, saves: int = 1, rate: float = 1e-3, store: str = "a") -> OptimizeInputs:
-    return OptimizeInputs(
-        store=StoreRef(uri=where, id=store),
-        seed=seed,
-        settings=OptimizeSettings(preset="mu_grpo", responses_per_update=8, learning_rate=rate),
-        operation=OperationSettings(updates_per_checkpoint=saves),
-    )
-
-
 def test_a_function_with_other_parameters_is_refused() -> None:
     with pytest.raises(TypeError, match=r"takes .*'policy'.*; its task gives \['operation', 'seed', 'settings'\]"):
-        arguments(optimize_stage, {"inputs": inputs()})
+        arguments(optimize_stage, {"inputs": filled("inputs", OptimizeInputs)})
 
 
-def test_the_key_of_inputs_holds_settings_and_the_id_of_the_store(tmp_path: Path) -> None:
-    key = inputs().key()
-    assert inputs(where=str(tmp_path), saves=2).key() == key
-    assert key not in {inputs(seed=1).key(), inputs(rate=2e-3).key(), inputs(store="b").key()}
+def test_the_key_of_inputs_holds_settings_and_the_id_of_the_store() -> None:
+    given = OptimizeInputs(store=StoreRef(uri="runs", id="a"), seed=0, settings=OPTIMIZE, operation=OperationSettings())
+    moved = {"store": StoreRef(uri="elsewhere", id="a"), "operation": OperationSettings(updates_per_checkpoint=2)}
+    assert given.model_copy(update=moved).key() == given.key()
+    faster = OPTIMIZE.model_copy(update={"learning_rate": 2e-3})
+    others = [{"seed": 1}, {"settings": faster}, {"store": StoreRef(uri="runs", id="b")}]
+    assert given.key() not in [given.model_copy(update=other).key() for other in others]

@@ -1,4 +1,4 @@
-"""Run the command on a simulated cluster with four faults, and print its output or write it into a page."""
+"""Run the command on a simulated cluster with four faults, and write its output into a page."""
 
 import argparse
 import tempfile
@@ -15,7 +15,7 @@ from tools.s3 import server
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, help="the page whose example is renewed")
+    parser.add_argument("--page", type=Path, required=True, help="the page whose example is renewed")
     page = parser.parse_args().page
     with (
         server() as s3,
@@ -37,10 +37,7 @@ def main() -> None:
     given = f"--deployment configs/deployments/gpu-4.yaml --flyte {flyte.url} store={store}"
     shown = "\n".join(text.rstrip() for text in done.stdout.splitlines())
     example = f"$ mu-grpo preflight --config configs/tiny-cpu.yaml {given}\n{shown}\n"
-    if page is None:
-        print(example)
-    else:
-        replace_between_marks(page, "example", f"```text\n{example}```\n")
+    replace_between_marks(page, "example", f"```text\n{example}```\n")
 
 
 if __name__ == "__main__":

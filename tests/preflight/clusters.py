@@ -1,4 +1,4 @@
-"""Simulated clusters without faults, from the manifests of the project and recorded nodes and pods."""
+"""Simulated clusters without faults, from the manifests of the project and stored nodes and pods."""
 
 import base64
 import json
@@ -61,6 +61,6 @@ def right(overlay: str) -> ApiServer:
 
 
 def _recorded(name: str) -> Object:
-    """Return the recorded nodes, pods and version of a cluster."""
+    """Return the version, nodes and pods of a cluster, with the fields that the preflight and the scheduler read."""
     found: Object = json.loads((Path(__file__).parent / "recorded" / f"{name}.json").read_text())
     return found

@@ -10,11 +10,12 @@ from tasks.cli.preflight import preflight_json, preflight_table
 from tasks.cluster.api import Finding
 from tasks.cluster.preflight import Target
 from tasks.errors import SettingsError
-from tests.cli.synthetic import command, plain, words
+from tests.cli.synthetic import command, plain
 from tests.preflight.api_server import SECRET, TOKEN, ApiServer
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
 from tests.preflight.services import Flyte, Registry
 from tests.preflight.spoiled import no_key, without_gpus
+from tests.workflows.runs import words
 
 
 def test_a_run_that_can_start(

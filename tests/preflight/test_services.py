@@ -8,16 +8,12 @@ import requests
 from werkzeug import Request
 
 from tasks.cluster.api import Finding, Object
-from tasks.cluster.preflight import image_names
 from tasks.cluster.services import check_flyte, check_image, probe_store
-from tasks.settings import RunSettings
-from tasks.settings.deployment import DeploymentSettings
-from tests.preflight.conftest import CONFIG, TAG
+from tests.preflight.conftest import TAG
 from tests.preflight.services import WORKFLOW, Answer, Flyte, HttpServer, Registry
 from tools.s3 import S3, free_port, server
 
 SECONDS = 5
-STAGES, TURNS = RunSettings.read(CONFIG), RunSettings.read(CONFIG, "updates_per_rollout=4")
 
 
 @pytest.fixture(scope="module")
@@ -162,12 +158,6 @@ def test_an_image_that_the_registry_does_not_have(login: str, registry: Registry
     some = image_finding(image, node("n1", image), node("n2"))
     assert some.state == "warning"
     assert "on 1 of 2 nodes: pods on other nodes cannot start" in some.found
-
-
-def test_a_run_that_takes_turns_needs_an_image_of_its_own() -> None:
-    asked = DeploymentSettings.parse({"pods": {"train": {"image": "train"}}, "images": "here/mu-grpo", "tag": "v1"})
-    assert image_names(asked, TURNS) == ["here/mu-grpo-cpu:v1", "here/mu-grpo-alternate:v1"]
-    assert image_names(DeploymentSettings(), TURNS) == image_names(DeploymentSettings(), STAGES)
 
 
 TOO_MANY, LOGIN = "answers 429 Too Many Requests", "asks for a login, which is not tried here"

@@ -49,11 +49,6 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
     assert chosen_settings({"optimize": {"preset": "of a later release"}}) == {"optimize.preset": "of a later release"}
 
 
-def test_derived_numbers(run: RunSettings) -> None:
-    assert (run.responses_per_stage, run.updates_per_stage, run.mu, run.shards) == (4096, 16, 16, 2)
-    assert run.override("updates_per_rollout=4").mu == 4
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

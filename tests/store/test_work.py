@@ -1,12 +1,11 @@
-"""Work is done once: found when it is done, done again when it is damaged. test_lease.py has two processes at once."""
+"""Work is done once: found when it is done, done again when it is damaged.
 
-import shutil
+test_lease.py has two processes at once, and tests/faults/test_flaky_server.py has another machine.
+"""
 
 from tasks.settings import OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.work import run_once, work_key
-from tests.store.writers import EVERY_MAKE
-from tools.s3 import S3
 
 
 class Step:
@@ -60,16 +59,3 @@ def test_damaged_artifacts_are_made_again(store: Store) -> None:
     record.write_text("{")
     run_once(store.ref, "t", "1", step.one, "hello")
     assert step.runs == 3
-
-
-@EVERY_MAKE
-def test_another_machine_finds_it_on_s3_and_makes_it_again_when_an_object_is_lost(bucket: str, s3: S3) -> None:
-    step, ref = Step(), Store.open(bucket).ref
-    made = run_once(ref, "t", "1", step.one, "hello")
-    shutil.rmtree(Store(ref).root)
-    assert run_once(ref, "t", "1", step.one, "hello") == made
-    assert step.runs == 1
-    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{made.folder}/data.txt")
-    run_once(ref, "t", "1", step.one, "hello")
-    assert step.runs == 2
-    assert Store(ref).holds(made)

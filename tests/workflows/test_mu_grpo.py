@@ -15,9 +15,7 @@ from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.stored.runs import find_artifact
-from tests.report.pages import words
 from tests.workflows.runs import Finished, refusal_text
-from tests.workflows.test_decks import decks_of
 from tools import ROOT
 from tools.forked import Runner
 from tools.runs import steps
@@ -176,12 +174,6 @@ def test_another_benchmark_runs_nothing_else(finished: Finished, tmp_path: Path)
     assert "on 1 problems" in told
 
 
-def test_without_flytes_cache_the_store_knows_what_is_done(finished: Finished, tmp_path: Path) -> None:
-    runner = Runner(tmp_path)
-    assert steps(runner.made("mu_grpo_2", "--seed", "2", "--store", str(finished.runner.store))) == []
-    assert any("Found in the store. Made in" in words(deck) for deck in decks_of(runner))
-
-
 def test_a_moved_store_executes_nothing(finished: Finished, tmp_path: Path) -> None:
     shutil.copytree(finished.runner.store, tmp_path / "moved")
     told = finished.runner.made("mu_grpo_2", "--seed", "2", "--store", str(tmp_path / "moved"))
@@ -211,7 +203,6 @@ def test_a_corrupted_artifact_is_named(finished: Finished, tmp_path: Path) -> No
     ("options", "message"),
     [
         (["--rollout", '{"responses_per_prompt": 8, "max_tokens": 3}'], "rollout.max_tokens: unknown field (value 3)"),
-        (["--overrides", "verify.kind=function verify.function=mine:score"], "there is no module mine"),
         (["--overrides", "updates_per_rollout=1"], "updates_per_rollout: got 1 in a workflow that generates once per"),
         (["--overrides", "prompts.prompts_per_stage=704"], "but there are 661 training prompts"),
     ],

@@ -1,6 +1,5 @@
 """A stage that two processes train together through Flyte's Elastic: as one process does, stopped, and refused."""
 
-import re
 import signal
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from safetensors.torch import load_file
 
 from tasks.store import Store
 from tests.train.together import largest_difference
-from tests.workflows.runs import Finished
+from tests.workflows.runs import Finished, refusal_text
 from tests.workflows.test_decks import decks_of, tabs
 from tools import ROOT
 from tools.forked import Runner
@@ -55,7 +54,9 @@ def test_sigterm_reaches_every_process_and_the_stage_resumes(trained: Finished) 
     other = trained.copied(folder)
     options = ("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} operation.updates_per_checkpoint=1")
     running = other.launch(*options)
-    saved = wait_for(other.store, "progress/*/train-*/manifest.json")
+    while not (saved := next(other.store.glob("progress/*/train-*/manifest.json"), None)):
+        assert running.returncode is None, running.printed
+        time.sleep(0.1)
     running.send(signal.SIGTERM)
     ended = running.end()
     assert ended.returncode == 128 + signal.SIGTERM, ended.stdout
@@ -66,19 +67,7 @@ def test_sigterm_reaches_every_process_and_the_stage_resumes(trained: Finished) 
     assert ours.read_bytes() == theirs.read_bytes()
 
 
-def wait_for(folder: Path, pattern: str) -> Path:
-    """The first file that matches."""
-    for _ in range(1200):
-        if found := next(folder.glob(pattern), None):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{folder}: no {pattern}")
-
-
 @pytest.mark.long
 def test_an_error_of_a_process_is_the_error_of_the_task(trained: Finished) -> None:
     done = trained.runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} optimize.max_logp_mismatch=1e-12")
-    assert done.returncode == 1
-    told = re.sub(r"[│\s]+", " ", done.stdout + done.stderr)
-    assert "engine and trainer log-probabilities differ by" in told
-    assert "Traceback" not in told
+    assert "engine and trainer log-probabilities differ by" in refusal_text(done)

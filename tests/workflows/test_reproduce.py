@@ -17,10 +17,33 @@ from tasks.report.ledger import training_clock
 from tasks.settings import ExperimentSettings
 from tasks.settings.experiment import read_experiment
 from tests.report.pages import words
-from tests.workflows.runs import Finished, experiment
+from tests.workflows.runs import Finished
 from tests.workflows.test_decks import deck_of, decks_of
 from tools.forked import Runner
-from tools.runs import steps
+from tools.runs import CONFIG, steps
+
+
+def experiment() -> dict[str, Any]:
+    """Three systems on two benchmarks, as a file says it."""
+    common = yaml.safe_load(CONFIG.read_text())
+    policy = {"policy": common.pop("policy")}
+    policy["policy"]["tiny"]["warm_start"] |= {"working_updates": 40, "guessing_updates": 20}
+    common["prompts"] |= {"prompts_per_stage": 32, "prompts_per_shard": 32}
+    common["optimize"] = {"responses_per_update": 64, "learning_rate": 3e-4}
+    easy = {"name": "easy", "problems": 20, "source": {"arithmetic": {"levels": [1]}}}
+    hard = {"name": "hard", "problems": 10, "source": {"arithmetic": {"levels": [2]}}}
+    common["evaluate"] = {"benchmarks": [easy, hard], "samples_per_problem": 2, "max_new_tokens": 16}
+    return {
+        "models": {"tiny": policy},
+        "systems": {
+            "mu_grpo": {"optimize": {"preset": "mu_grpo"}},
+            "grpo": {"optimize": {"preset": "grpo"}, "updates_per_rollout": 1},
+            "m2po": {"optimize": {"preset": "m2po"}},
+        },
+        "common": common,
+        "seeds": [0],
+        "margin": 0.1,
+    }
 
 
 @pytest.fixture(scope="module")
