@@ -1,4 +1,4 @@
-"""Two processes that alternate do what one does; stopped, they go on."""
+"""Two processes that alternate do what one does, and what the staged workflow does; stopped, they go on."""
 
 import os
 
@@ -11,8 +11,9 @@ from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
-from tests import prepared
-from tests.prepared import VERIFY
+from tasks.train.stage import optimize_stage
+from tests.prepared import ROLLOUT as WHOLE
+from tests.prepared import VERIFY, prepare_verdicts
 from tests.train.small import LORA, Small, zero
 from tests.train.test_diagnostics import assert_close_rows
 from tests.train.together import Job, alternate_in_group, largest_difference
@@ -20,8 +21,10 @@ from tests.train.together import Job, alternate_in_group, largest_difference
 pytest.importorskip("deepspeed")
 Policies = dict[str, ArtifactRef]
 """Policies by the names of their jobs."""
-ROLLOUT = prepared.ROLLOUT.model_copy(update={"max_new_tokens": 2})
+ROLLOUT = WHOLE.model_copy(update={"max_new_tokens": 2})
 """Too short for answers, so that no verifier has to start."""
+STAGE = 4
+"""Updates of the stage."""
 OFTEN = OperationSettings(updates_per_checkpoint=2)
 
 
@@ -39,6 +42,7 @@ def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.Temp
     store, policy = small
     jobs = []
     for name, settings in {
+        "whole": optimize("2"),
         "zero1": optimize("1"),
         "zero2": optimize("2"),
         "stopped": optimize("2"),
@@ -46,7 +50,8 @@ def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.Temp
         "adapters": optimize("3", lora=LORA),
         "bfloat16": optimize("2", dtype="bfloat16"),
     }.items():
-        inputs = (ROLLOUT, VERIFY, settings, 2, policy, policy, shards, 0, 0)
+        rollout, mu = (WHOLE, STAGE) if name == "whole" else (ROLLOUT, 2)
+        inputs = (rollout, VERIFY, settings, mu, policy, policy, shards, 0, 0)
         jobs.append(Job(name, inputs, {"operation": OFTEN}, stopped=name == "stopped"))
     return alternate_in_group(2, store.ref, tmp_path_factory.mktemp("pairs"), jobs)
 
@@ -62,6 +67,16 @@ def apart(store: Store, one: ArtifactRef, other: ArtifactRef) -> float:
     return largest_difference(*(load_file(store.path(ref) / "model.safetensors") for ref in (one, other)))
 
 
+def test_mu_of_a_whole_stage_equals_the_staged_workflow(small: Small, pairs: Policies) -> None:
+    store, policy = small
+    rollouts, verdicts = prepare_verdicts(store, policy)
+    staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
+    assert apart(store, pairs["whole"], staged) < 1e-5 < apart(store, policy, staged)
+    ours, theirs = (read_table(store.path(ref) / "examples.parquet").to_pylist() for ref in (pairs["whole"], staged))
+    assert_close_rows(ours, theirs, 1e-3)
+    assert {row["update"] for row in ours} == {1, 2, 3, 4}
+
+
 @pytest.mark.parametrize("zero", ["zero1", "zero2", "zero3"])
 def test_refreshes_are_those_of_one_process(zero: str, small: Small, pairs: Policies, alone: ArtifactRef) -> None:
     store, _ = small
@@ -72,9 +87,6 @@ def test_refreshes_are_those_of_one_process(zero: str, small: Small, pairs: Poli
         columns = [name for name in tables[0].column_names if name != "engine_logp"]
         assert tables[0].select(columns) == tables[1].select(columns)
     assert ours.timings.phases.keys() == theirs.timings.phases.keys()
-    noted = [read_table(store.path(one.ref) / "examples.parquet").to_pylist() for one in (ours, theirs)]
-    assert_close_rows(*noted, 1e-3)
-    assert {row["update"] for row in noted[0]} == {1, 2, 3, 4}
 
 
 def test_adapters_are_merged_for_generation(small: Small, shards: list[ArtifactRef], pairs: Policies) -> None:
