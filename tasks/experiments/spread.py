@@ -94,9 +94,9 @@ def run_part(plan: Plan, logs: Path) -> ArtifactRef:
         log = Path(folder) / "comparison.txt"
         comparison = Command("comparison", _options(plan, f"{plan.form.name}_{plan.part}"), log)
         codes = [code for _, code in run_side_by_side([comparison], 1)]
-        told = log.read_text(encoding="utf-8")
-    print(told, end="")
-    results = _RESULT.findall(told)
+        output = log.read_text(encoding="utf-8")
+    print(output, end="")
+    results = _RESULT.findall(output)
     if any(codes) or not results:
         raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
     return ArtifactRef.of(results[-1])

@@ -217,7 +217,7 @@ def disk_errors(root: Path) -> Iterator[None]:
     """Raise errors of the disk inside the block with their fixes, if they name a file below ``root`` or no file."""
     try:
         yield
-    except Exception as error:  # tokenizers, in Rust, raises plain exceptions; what is no error of the disk goes on.
+    except Exception as error:  # tokenizers, in Rust, raises plain exceptions; other errors are raised again.
         found = _os_error(error)
         below = not isinstance(found.filename, str) or Path(found.filename).is_relative_to(root)
         if below and (fix := disk_fix(found)):

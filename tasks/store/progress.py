@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import Field
 
-from tasks.errors import ArtifactError, DamagedError
+from tasks.errors import DamagedError
 from tasks.process.interruption import stop_if_requested
 from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease
-from tasks.store.records import SCHEMA, FileEntry, Record
+from tasks.store.records import SCHEMA, FileEntry, Record, schema_error
 from tasks.store.tables import read_table, save_table
 
 if TYPE_CHECKING:
@@ -172,8 +172,7 @@ class Progress:
         except (ValueError, AttributeError):  # It is damaged.
             version = SCHEMA
         if version != SCHEMA:
-            name = f"{self._store.ref.uri}/{key}"
-            raise ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+            raise schema_error(f"{self._store.ref.uri}/{key}", version)
         return text
 
     def _spent(self) -> dict[str, float]:

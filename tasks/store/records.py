@@ -4,11 +4,17 @@ from typing import Any, Self, cast
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from tasks.errors import ArtifactError
 from tasks.settings.base import FlyteModel
 from tasks.store.layout import Facts
 from tasks.store.layout import Kind as Kind
 
 SCHEMA = 1
+
+
+def schema_error(name: str, version: object) -> ArtifactError:
+    """Return the error for the file ``name``, which another version of the code wrote."""
+    return ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
 
 
 class Record(FlyteModel):
@@ -79,7 +85,7 @@ class Timings(Record):
     execution: str = ""
     """Execution of the step: Flyte's, or a command on this machine with all processes that it started."""
     idle_since: float = 0.0
-    """When the process ended its step before, of whichever run, in Unix seconds; 0 if it had made none."""
+    """End of the process's previous step, of any run, in Unix seconds; 0 if this is its first step."""
     waited: list[tuple[float, float]] = Field(default_factory=list)
     """Intervals, in Unix seconds, in which the process only waited for another process with the same work."""
 

@@ -24,7 +24,7 @@ from tasks.settings.base import STORES, Settings, is_place
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, Folder, check, disk_errors, flush, staging_folder, thread_map
 from tasks.store.layout import MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
-from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings
+from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings, schema_error
 
 if TYPE_CHECKING:
     from tasks.store.s3 import Bucket
@@ -33,7 +33,7 @@ Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
 Place: TypeAlias = "Folder | Bucket"
 """The files of a store by key, on this machine or on an S3 server."""
 _last_end = [0.0]
-"""When this process ended its last step, of whichever run, in Unix seconds; 0 before the first."""
+"""End of the last step of this process, of any run, in Unix seconds; 0 before the first."""
 
 
 class Draft:
@@ -273,7 +273,7 @@ class Store:
         try:
             version = json.loads(text).get("schema_version")
             if version != SCHEMA:
-                return ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+                return schema_error(name, version)
             return Manifest.model_validate_json(text)
         except (ValueError, AttributeError) as error:
             return DamagedError(f"{name}: not a manifest ({error}). {RESTORE}")
@@ -365,7 +365,7 @@ def _id_in(marker: bytes, name: str) -> str:
     except (ValueError, KeyError, TypeError):
         version, found = SCHEMA, None
     if version != SCHEMA:
-        raise ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+        raise schema_error(name, version)
     if not isinstance(found, str) or not found:
         raise ArtifactError(
             f"{name}: damaged, because it holds no id of a store. Restore it from a copy. Without a copy, delete it: "

@@ -71,7 +71,7 @@ def run_of(store: Store, report: Manifest) -> Lineage:
 
 
 def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Manifest:
-    """Return the report of the latest finished run that a run with these settings can go on from.
+    """Return the report of the latest finished run that a run with these settings can continue.
 
     Both runs have the same seed, base policy, prompts, rollouts and verifier, so that each of these settings holds for
     all stages, the stored ones too.

@@ -300,7 +300,7 @@ class _Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the worker has a judge, which takes jobs."""
+        """True if the worker has a judge, which takes jobs."""
         return self._judge is not None
 
     def fileno(self) -> int:

@@ -175,7 +175,7 @@ def _load(name: str) -> Score:
         TypeError: the function cannot be called with three arguments.
     """
     module, _, function = name.partition(":")
-    # Bytecode would be taken for that of another file with the same size and time, whose digest is another one.
+    # Python takes bytecode for that of any source with the same size and time, which may have another digest.
     sys.dont_write_bytecode = True
     score: Score = getattr(import_module(module), function)
     try:

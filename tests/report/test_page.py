@@ -1,5 +1,6 @@
 import re
 
+from tasks.formats import MISSING
 from tests.report.pages import Outline, assert_self_contained, words
 from tests.report.synthetic_rows import HOSTILE
 
@@ -29,8 +30,9 @@ def test_the_page_has_the_headline_and_the_tables(page):
     assert "here none saw one" in text
     assert "training, stage 1 262 238 11 1 512" in text
     assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
-    of_a_stage = "– – 5.5 0.5 20.8 3.1 16.5"  # noqa: RUF001
-    steps = ["before 0.5 31.5 5.5 – – – –", *(f"stage {number} {of_a_stage}" for number in range(1, 5))]  # noqa: RUF001
+    of_a_stage = f"{MISSING} {MISSING} 5.5 0.5 20.8 3.1 16.5"
+    before = f"before 0.5 31.5 5.5 {MISSING} {MISSING} {MISSING} {MISSING}"
+    steps = [before, *(f"stage {number} {of_a_stage}" for number in range(1, 5))]
     assert " ".join(steps) in text
 
 
