@@ -31,7 +31,7 @@ FILES: dict[str, tuple[type[BaseModel], str]] = {
     "Prices": (CostSettings, "The file `configs/prices.yaml`, or another that `mu-grpo plan --prices` names."),
 }
 """Classes that YAML files are read into, by title, each with a text about its file."""
-_PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "any value"}
+_PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", dict: "mapping"}
 _LITERAL: Any = Literal
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,7 +11,10 @@ from tasks.errors import SettingsError
 from tasks.settings.base import Number, Settings, read_yaml
 from tasks.settings.run import RunSettings
 
-Changes = dict[str, Any]
+if TYPE_CHECKING:
+    Changes = dict[str, Any]
+else:
+    Changes = dict  # flytekit takes dict[str, Any] for a pickle, and warns.
 """Fields of a run's settings, as in a file of configs/; sections are merged field by field."""
 
 
