@@ -5,6 +5,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from flytekit import PythonFunctionTask
+from flytekit.types.pickle.pickle import FlytePickleTransformer
 
 from tasks.flyte import experiments, tasks
 from tasks.flyte.decorators import arguments
@@ -28,6 +29,15 @@ def test_the_function_of_a_task_takes_its_inputs(name: str) -> None:
     assert store == "store"
     assert rest.keys() <= {"operation", "prompts"}
     assert "operation" not in determining
+
+
+def test_no_input_or_output_is_declared_as_a_pickle() -> None:
+    found = [
+        one for module in (tasks, experiments) for one in vars(module).values() if isinstance(one, PythonFunctionTask)
+    ]
+    assert len(found) > len(declared())
+    pickle = FlytePickleTransformer.PYTHON_PICKLE_FORMAT
+    assert not [one.name for one in found if pickle in str(one.interface.to_flyte_idl())]
 
 
 def filled(name: str, kind: Any) -> object:
