@@ -23,8 +23,7 @@ Policies = dict[str, ArtifactRef]
 """Policies by the names of their jobs."""
 ROLLOUT = WHOLE.model_copy(update={"max_new_tokens": 2})
 """Too short for answers, so that no verifier has to start."""
-STAGE = 4
-"""Updates of the stage."""
+STAGE = 4  # updates
 OFTEN = OperationSettings(updates_per_checkpoint=2)
 
 
