@@ -38,7 +38,6 @@ Registered = tuple[DeploymentSettings, Serialised]
 
 @pytest.fixture(scope="module", params=["development", "gpu-4"])
 def registered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Registered:
-    """A deployment and what is registered for it."""
     path = ROOT / f"configs/deployments/{request.param}.yaml"
     return DeploymentSettings.read(path), serialise(tmp_path_factory.mktemp("package"), path)
 

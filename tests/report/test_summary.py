@@ -11,7 +11,7 @@ from tasks.formats import MISSING
 from tasks.process.provenance import EXECUTION
 from tasks.report.compare import ComparedRun, compare, comparison_markdown, different_settings
 from tasks.report.ledger import make_ledger
-from tasks.report.summary import BenchmarkRow, RunSummary, execution_since, make_summary, summarise
+from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise
 from tasks.store import ArtifactRef, Store
 from tasks.store.lineage import ancestry
 from tests.cli.synthetic import write
@@ -221,3 +221,17 @@ def test_the_summary_says_what_the_execution_made(run, monkeypatch):
     monkeypatch.setenv("FLYTE_INTERNAL_EXECUTION_ID", "third")
     third = execution_since(run.store, report, started)
     assert str(third).startswith(f"{everything} artifacts, 0 of them new, in ")
+
+
+def test_the_summary_counts_the_artifacts_of_this_execution_alone(mu_grpo, mu_grpo_report):
+    summary = summarise(mu_grpo.store, mu_grpo_report, [])
+
+    def told(**execution) -> list[str]:
+        return str(summary.model_copy(update={"execution": Execution(**execution)})).splitlines()
+
+    whole = told(artifacts=35, made=35, seconds=240.0)
+    part = told(artifacts=35, made=2, seconds=34.0, waited=30.0)
+    assert whole[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s"
+    assert part[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s with what other executions made"
+    assert "now     35 artifacts, 35 of them new, in 4 min 00 s" in whole
+    assert "now     35 artifacts, 2 of them new, in 34.0 s, 30.0 s of it waiting for another run" in part

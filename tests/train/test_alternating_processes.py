@@ -37,7 +37,6 @@ def optimize(stage: str = "", dtype: str = "float32", **changes: object) -> Opti
 
 @pytest.fixture(scope="module")
 def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.TempPathFactory) -> Policies:
-    """Policies of two processes."""
     store, policy = small
     jobs = []
     for name, settings in {
