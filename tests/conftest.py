@@ -18,7 +18,7 @@ from hypothesis import settings
 from tasks.settings import ArithmeticSettings, PolicySettings, RunSettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tools.runs import CONFIG
-from tools.s3 import S3, server, versitygw
+from tools.s3 import S3, rclone, server, versitygw
 from tools.system_programs import find
 
 if TYPE_CHECKING:
@@ -79,15 +79,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """An empty store."""
     return Store.open(tmp_path / "store")
 
 
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    """An S3 server, the fastest one that is installed."""
-    served = tmp_path_factory.mktemp("s3") / "served"
-    with versitygw(served) if find("versitygw") else server() as running:
+def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """An S3 server: the fastest one that is installed, or every make for the tests with ``writers.EVERY_MAKE``."""
+    make = getattr(request, "param", "versitygw" if find("versitygw") else "moto")
+    folder = tmp_path_factory.mktemp("s3") / "served"
+    with {"versitygw": versitygw(folder), "rclone": rclone(folder)}.get(make, server()) as running:
         yield running
 
 

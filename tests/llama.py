@@ -15,13 +15,7 @@ CHATML = (
 
 
 def byte_tokenizer(eos: str = END, adds: str = "$A", template: str | None = None) -> PreTrainedTokenizerFast:
-    """A token per byte.
-
-    Args:
-        eos: its end of a text, of ``SPECIAL``.
-        adds: what it puts around a text, as in ``<s> $A``.
-        template: its chat template.
-    """
+    """A token per byte, with an end of a text of ``SPECIAL``; it adds tokens to a text as in ``<s> $A``."""
     texts = SPECIAL + sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE(vocab={text: place for place, text in enumerate(texts)}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -36,17 +30,9 @@ def byte_tokenizer(eos: str = END, adds: str = "$A", template: str | None = None
 def llama(folder: Path, tokenizer: PreTrainedTokenizerFast | None = None) -> Path:
     """Writes the model, whose generation settings name ``</s>``, and a tokenizer to a folder; returns it."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(SPECIAL) + 256,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        bos_token_id=0,
-        eos_token_id=1,
-    )
+    sizes = {"vocab_size": len(SPECIAL) + 256, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    config = LlamaConfig(**sizes, **heads, max_position_embeddings=256, bos_token_id=0, eos_token_id=1)
     model = LlamaForCausalLM(config)
     model.generation_config = GenerationConfig(bos_token_id=0, eos_token_id=1)
     model.save_pretrained(folder)

@@ -70,7 +70,6 @@ def prepare_measured(
 
 
 def prepare_held_out(store: Store, prompts: PromptsSettings, problems: int) -> ArtifactRef:
-    """Prepare the benchmark ``held_out`` with a number of problems."""
     return prepare_measured(store, prompts, problems=problems)
 
 

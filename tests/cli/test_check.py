@@ -9,7 +9,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 
 from tasks.cli.store import check_tables
-from tasks.errors import ArtifactError, DamagedError, DataError
+from tasks.errors import ArtifactError, DamagedError
 from tasks.flyte.ends import close_run
 from tasks.flyte.inputs import RunInputs
 from tasks.report.step import write_report
@@ -119,11 +119,6 @@ def test_only_the_named_artifact_and_its_ancestors_are_read(store: Store) -> Non
         assert found(check_store(store, damaged)) == {(str(first.policies[2]), "model.safetensors")}
     alone = check_store(store, str(second.policies[0]))
     assert (alone.artifacts, alone.files) == (1, 2)
-
-
-def test_a_run_that_is_not_there_is_an_error(store: Store) -> None:
-    with pytest.raises(DataError, match="no finished run in this store"):
-        check_store(store, "run")
 
 
 def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str) -> None:

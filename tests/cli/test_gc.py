@@ -218,21 +218,18 @@ def test_work_that_begins_during_gc_stays_with_its_artifacts(store: Store) -> No
 def test_a_killed_gc_leaves_no_partial_artifact(store: Store) -> None:
     run = make_unfinished_run(store)
     make_older(store)
-    code = f"""
-import os, signal
+    code = """
 from pathlib import Path
-from tasks.store import Store
 from tasks.stored.garbage import delete_garbage, find_garbage
 unlink = Path.unlink
 def until_data(path, missing_ok=False):
     if path.name != "manifest.json":
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
     unlink(path, missing_ok)
 Path.unlink = until_data
-store = Store.open({str(store.root)!r})
 delete_garbage(store, find_garbage(store))
 """
-    run_until_killed(code)
+    run_until_killed(store, code)
     assert len(on_disk(store)) == len(run.artifacts) - 1
     assert not check_store(store, None).faults, "an artifact was deleted before one that descends from it"
     garbage = find_garbage(store)
@@ -244,15 +241,13 @@ delete_garbage(store, find_garbage(store))
 def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str, s3: S3) -> None:
     store = Store.open(f"{bucket}/prefix")
     done, left = make_finished_run(store, stages=1), make_unfinished_run(store, stages=1, preset="relaxed")
-    run_until_killed(f"""
-import os, signal
-from tasks.store import Store
-store = Store.open("{bucket}/prefix")
-store.remote.write_new = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
+    code = """
+store.remote.write_new = die
+with store.write("policy", settings={}, parents={}, seed=0) as draft:
     (draft.path / "deep").mkdir()
     (draft.path / "deep/data.txt").write_text("x" * 1000)
-""")
+"""
+    run_until_killed(store, code)
     before = s3.keys(bucket.removeprefix("s3://"))
     assert not find_garbage(store).items
     garbage = find_garbage(store, hours=0)

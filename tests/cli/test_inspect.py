@@ -10,16 +10,7 @@ import pytest
 from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
 from tasks.errors import DataError
 from tasks.store import Store
-from tests.cli.synthetic import (
-    REWARDS,
-    Run,
-    make_finished_run,
-    make_unfinished_run,
-    plain,
-    rows_of,
-    run_command,
-    run_refused,
-)
+from tests.cli.synthetic import REWARDS, Run, make_finished_run, plain, rows_of, run_command, run_refused
 from tests.workflows.runs import words
 
 EVERYTHING = Chosen(groups=10, every=True)
@@ -152,7 +143,7 @@ def test_the_command_shows_a_stage_of_a_store_on_s3(bucket: str) -> None:
 
 def test_a_run_without_a_report_has_advantages_where_it_was_trained(store: Store) -> None:
     """Nothing could be learned from its second stage, as after the error that every advantage is 0."""
-    run = make_unfinished_run(store, stages=1).sample()
+    run = Run(store).base().stage().sample()
     assert advantages(shown(store, 1))[0, 0] == "+1.500"
     told = "4 groups, 16 responses in stage 2 of a run that is not finished; no policy has been trained on them"
     assert told in shown(store, 2)

@@ -131,12 +131,6 @@ def test_impossible_plans_are_refused(gpus: int, overrides: str, options: dict[s
         plan_cluster(RunSettings.read(Path(PAPER), overrides), 4, gpus, **{"prices": PRICES, **options})
 
 
-def test_a_store_without_a_run_is_named(bucket: str) -> None:
-    Store.open(bucket)
-    with pytest.raises(UserError, match=f"{bucket}: no finished run in this store"):
-        plan_cluster(RunSettings.read(Path(PAPER)), 4, 4, prices=PRICES, store=bucket)
-
-
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the project on a machine that no server answers."""

@@ -32,12 +32,10 @@ class Api:
         self._url, self._session = plane.url, plane.session()
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
-        """Return an object, or None when it is not there."""
         answer = self._session.get(self._path(kind, namespace, name))
         return None if answer.status_code == 404 else _content(answer)
 
     def all(self, kind: str, namespace: str = "") -> list[Object]:
-        """Return the objects of a kind, in a namespace or in all."""
         return list(_content(self._session.get(self._path(kind, namespace)))["items"])
 
     def create(self, one: Object) -> requests.Response:
@@ -104,7 +102,6 @@ class Api:
 
 
 def until(true: Callable[[], T], seconds: float = 30) -> T:
-    """Wait until a function returns a true value, and return this value."""
     deadline = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < deadline, f"not so after {seconds} s"

@@ -44,12 +44,7 @@ def programs() -> Path | None:
 
 
 class ControlPlane:
-    """Runs while its block does.
-
-    Args:
-        folder: for keys, logs, kubeconfigs and etcd's data.
-        programs: where the programs are; they find each other there.
-    """
+    """Runs while its block does; keys, logs, kubeconfigs and etcd's data go to a folder."""
 
     def __init__(self, folder: Path, programs: Path) -> None:
         self.folder, self._programs, self._ending = folder, programs, ExitStack()
@@ -84,7 +79,6 @@ class ControlPlane:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Major and minor version of the server, such as (1, 33)."""
         major, minor, *_ = self.git_version.removeprefix("v").split(".")
         return int(major), int(minor)
 

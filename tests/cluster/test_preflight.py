@@ -1,7 +1,5 @@
 """A preflight on a real API server finds what stops a run, with the same messages as on the simulated one."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.cluster.api import Api, Object, until
@@ -63,38 +61,3 @@ def counted(plane: ControlPlane, gpus: str) -> bool:
     """Return True if the controllers have counted the quota."""
     quota = Api(plane).get("ResourceQuota", "mu-grpo", NAMESPACE)
     return bool(quota) and quota["status"].get("hard", {}).get("requests.nvidia.com/gpu") == gpus
-
-
-def test_a_namespace_that_is_being_deleted(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
-    """The namespace waits for its finalizer, which no controller removes in this cluster."""
-    api, name = Api(plane), {"kind": "Namespace", "metadata": {"name": "leaving-development"}}
-    api.put({**name, "spec": {"finalizers": ["kubernetes"]}})
-    plane.kubectl("delete", "namespace", "leaving-development", "--wait=false")
-    found = asked(plane, ask, project="leaving")["namespace"]
-    assert found.state == "failed"
-    assert found.found.startswith("leaving-development is being deleted")
-
-
-def test_a_refused_login_is_explained(plane: ControlPlane, pool: list[Object], ask: Ask, tmp_path: Path) -> None:
-    text = plane.kubeconfig("researcher").read_text()
-    for token, message in (("another", "Unauthorized"), ("", "anonymous")):
-        path = tmp_path / f"kubeconfig{token}"
-        path.write_text(text.replace("token: token-of-researcher", f"token: {token}" if token else "username: nobody"))
-        found = ask(plane, kubeconfig=path)["API server"]
-        assert found.state == "failed"
-        assert message in found.found
-
-
-def test_a_dry_run_changes_nothing(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
-    """The server creates no pod, and the quota counts none."""
-    api = Api(plane)
-
-    def state() -> tuple[list[str], Object]:
-        quota = api.get("ResourceQuota", "mu-grpo", NAMESPACE)
-        assert quota is not None
-        used = quota["status"]["used"] if plane.controls else None  # Only controllers count it.
-        return [one["metadata"]["name"] for one in api.all("Pod")], used
-
-    before = state()
-    assert asked(plane, ask)["pod of train"].state == "ok"
-    assert state() == before

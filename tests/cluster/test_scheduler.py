@@ -11,10 +11,10 @@ from tasks.cluster.nodes import role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
-from tests.k8s.test_placement import POOLS, without_spot
+from tests.k8s.test_placement import POOLS
 from tests.preflight.api_server import Objects
 from tests.preflight.clusters import NAMESPACE
-from tests.preflight.spoiled import WRONG, Wrong, occupied
+from tests.preflight.spoiled import WRONG, Wrong
 from tools import ROOT
 
 DEPLOYMENT = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
@@ -25,17 +25,16 @@ NOWHERE = {name: case for name, case in WRONG.items() if case.row.startswith("no
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Api:
-    """Client of a cluster with a scheduler."""
     if not plane.schedules:
         pytest.skip("no real scheduler here: beside kube-apiserver there is no kube-scheduler")
     return Api(plane)
 
 
-def pod_of(api: Api, role: Role, number: int = 0, deployment: DeploymentSettings = DEPLOYMENT) -> Object:
+def pod_of(api: Api, role: Role, number: int = 0) -> Object:
     """Return a pod of a role, from the template in the cluster."""
-    template = api.get("PodTemplate", deployment.pod(role).template, NAMESPACE)
+    template = api.get("PodTemplate", DEPLOYMENT.pod(role).template, NAMESPACE)
     assert template is not None
-    pod = role_pod(role, deployment, template)
+    pod = role_pod(role, DEPLOYMENT, template)
     pod["metadata"] = {"labels": pod["metadata"]["labels"], "name": f"{role}-{number}", "namespace": NAMESPACE}
     return pod
 
@@ -53,7 +52,6 @@ def await_scheduler(api: Api, pod: Object) -> str:
 
 
 def scheduled_node(api: Api, pod: Object) -> str:
-    """Create a pod, return the node that it is assigned, and delete the pod."""
     answer = api.create(pod)
     assert answer.ok, answer.text
     try:
@@ -65,11 +63,6 @@ def scheduled_node(api: Api, pod: Object) -> str:
 def test_every_roles_pod_goes_to_its_nodes(api: Api, pool: list[Object]) -> None:
     for role in ROLES:
         assert scheduled_node(api, pod_of(api, role)).startswith(f"{POOLS[role]}-"), role
-
-
-def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand(api: Api, pool: list[Object]) -> None:
-    for role in ("rollout", "evaluate"):
-        assert scheduled_node(api, pod_of(api, role, deployment=without_spot(DEPLOYMENT))) == "gpu-train-1"
 
 
 @pytest.mark.parametrize("case", NOWHERE.values(), ids=NOWHERE)
@@ -101,15 +94,3 @@ def test_as_many_fit_as_a_preflight_says(role: Role, api: Api) -> None:
     finally:
         for pod in pods:
             api.delete(pod)
-
-
-def test_a_pod_waits_for_room(api: Api, pool: list[Object]) -> None:
-    busy, pod = Objects(pool), pod_of(api, "train")
-    occupied(busy, "gpu-train-1", 5)
-    try:
-        with api.changed(pool, busy.objects):
-            assert api.create(pod).ok
-            assert await_scheduler(api, pod) == ""
-        until(lambda: await_scheduler(api, pod) == "gpu-train-1")
-    finally:
-        api.delete(pod)

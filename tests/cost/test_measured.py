@@ -48,8 +48,6 @@ OWN |= {"evaluation": 1.0, "average": 0.0625}
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run."""
-
     run: RunSettings
     stages: int
     store: Store
@@ -63,7 +61,6 @@ class FinishedRun:
 
 @pytest.fixture(scope="module")
 def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FinishedRun]:
-    """Runs of both workflows, each in a store of its own."""
     found = {}
     for name, (workflow, stages, change) in WORKFLOWS.items():
         runner = Runner(tmp_path_factory.mktemp(name))

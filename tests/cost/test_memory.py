@@ -6,13 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
-from tasks.cluster.memory import (
-    activation_bytes,
-    check_training_fits,
-    lasting_bytes,
-    micro_batch_tokens,
-    training_memory,
-)
+from tasks.cluster import memory
 from tasks.cluster.rates import pool_of
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
@@ -52,7 +46,7 @@ def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
 def test_bytes_of_each_weight_by_zero_stage(backend: dict[str, object], per_weight: float) -> None:
     values = paper().model_dump(mode="json")
     values["optimize"]["backend"] = backend
-    lasting = lasting_bytes(training_memory(RunSettings.parse(values), SHAPE, 4))
+    lasting = memory.lasting_bytes(memory.training_memory(RunSettings.parse(values), SHAPE, 4))
     assert lasting == pytest.approx(per_weight * SHAPE.parameters)
 
 
@@ -74,7 +68,7 @@ def test_bytes_of_each_weight_by_zero_stage(backend: dict[str, object], per_weig
 def test_training_fits_or_is_refused(system: str, gpu: str, overrides: str, message: str | None) -> None:
     run = paper(overrides, system)
     with pytest.raises(SettingsError, match=message) if message else nullcontext():
-        check_training_fits(run, SHAPE, pool_of(run, 4, gpu, COSTS, None))
+        memory.check_training_fits(run, SHAPE, pool_of(run, 4, gpu, COSTS, None))
 
 
 def kept_bytes(config: PretrainedConfig, run: RunSettings) -> int:
@@ -107,7 +101,7 @@ def of_a_layer(family: type[PretrainedConfig], run: RunSettings) -> tuple[float,
     def both(layers: int) -> tuple[float, float]:
         config = family(num_hidden_layers=layers, vocab_size=100, head_dim=16, **sizes)
         shape = Shape(0, layers, 64, 160, 4, 2, 16, 100, 0)
-        return kept_bytes(config, run) / (SEQUENCE * SEQUENCES), activation_bytes(run, shape)
+        return kept_bytes(config, run) / (SEQUENCE * SEQUENCES), memory.activation_bytes(run, shape)
 
     (kept_few, counted_few), (kept_many, counted_many) = both(2), both(5)
     counted = (counted_many - counted_few) / 3
@@ -141,7 +135,7 @@ def test_with_adapters_it_keeps_at_least_what_is_counted(dtype: str) -> None:
 
 
 def test_a_micro_batch_has_its_budget_or_a_response() -> None:
-    assert micro_batch_tokens(paper(), 4) == 16384
-    assert micro_batch_tokens(paper("optimize.tokens_per_micro_batch=100"), 4) == 2560
+    assert memory.micro_batch_tokens(paper(), 4) == 16384
+    assert memory.micro_batch_tokens(paper("optimize.tokens_per_micro_batch=100"), 4) == 2560
     few = "optimize.responses_per_update=8 rollout.max_new_tokens=10"
-    assert micro_batch_tokens(paper(few), 4) == 20
+    assert memory.micro_batch_tokens(paper(few), 4) == 20

@@ -5,24 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
-from transformers import (
-    AutoModelForCausalLM,
-    GptOssConfig,
-    LlamaConfig,
-    MixtralConfig,
-    PretrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-    Qwen3MoeConfig,
-)
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from tasks.cluster.shapes import KNOWN, shape_of
 from tasks.errors import DataError
 from tasks.models.lora import add_adapters
 from tasks.settings import LoraSettings, PolicySettings
 
-KINDS = {"Qwen3": Qwen3Config, "Llama": LlamaConfig, "": Qwen2Config}
+KINDS = {"Qwen3": transformers.Qwen3Config, "Llama": transformers.LlamaConfig, "": transformers.Qwen2Config}
 """Configurations by a part of a model's name."""
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 100}
 SMALL = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -40,7 +32,7 @@ def test_a_known_model_has_the_parameters_of_its_architecture(name: str) -> None
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.key_value_heads,
         tie_word_embeddings="7B" not in name,
-        **({"head_dim": shape.head_width} if kind is Qwen3Config else {}),
+        **({"head_dim": shape.head_width} if kind is transformers.Qwen3Config else {}),
     )
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
@@ -72,10 +64,10 @@ def test_the_shape_of_a_folder(tmp_path: Path, config: dict[str, object]) -> Non
 @pytest.mark.parametrize(
     ("config", "experts"),
     [
-        (Qwen3MoeConfig(**SMALL, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16), 8),
-        (MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=1), 4),
-        (GptOssConfig(**SMALL, num_local_experts=4, num_experts_per_tok=1), 4),
-        (Qwen2Config(**SMALL), 1),
+        (transformers.Qwen3MoeConfig(**SMALL, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16), 8),
+        (transformers.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=1), 4),
+        (transformers.GptOssConfig(**SMALL, num_local_experts=4, num_experts_per_tok=1), 4),
+        (transformers.Qwen2Config(**SMALL), 1),
     ],
     ids=lambda value: value.model_type if isinstance(value, PretrainedConfig) else None,
 )

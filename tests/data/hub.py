@@ -25,12 +25,10 @@ Commits = dict[str, dict[str, bytes]]
 
 
 def lines(rows: list[dict[str, Any]]) -> bytes:
-    """A file of JSON-lines."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def parquet(rows: list[dict[str, Any]]) -> bytes:
-    """A parquet file."""
     file = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), file)
     return file.getvalue()
@@ -79,7 +77,6 @@ def prepared(address: str, store: Path, *settings: dict[str, Any], offline: bool
 
 
 def main() -> None:
-    """The client."""
     from tasks.data.benchmarks import prepare_benchmark
     from tasks.data.sources import with_commits
     from tasks.errors import UserError

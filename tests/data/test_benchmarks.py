@@ -28,7 +28,6 @@ ROWS = [{"q": f"What is {number}+1?", "answer": f"${number + 1}$"} for number in
 
 
 def source_of(name: str) -> SourceSettings:
-    """The source of a known benchmark."""
     asked = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [name]})
     (one,) = measures(asked, PROMPTS, VerifySettings(workers=1), None)
     return one.benchmark.source

@@ -39,11 +39,9 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_preset_of_ones_own_trains(narrow: str) -> None:
     config = DOCS.parent / "configs/tiny-cpu.yaml"
-    settings = RunSettings.read(
-        config, f"optimize.preset={narrow} optimize.responses_per_update=128"
-    ).optimize.objective
+    run = RunSettings.read(config, f"optimize.preset={narrow} optimize.responses_per_update=128")
     batch = batch_of([(1.0, [0.5, 1.05, 1.15]), (-1.0, [0.5, 1.05, 4.0])])
-    got = objective(batch, settings, 8)
+    got = objective(batch, run.optimize.objective, 8)
     assert got.coefficient_T.tolist() == close([0.5, 1.05, 0, 0, -1.05, 0])
     assert int(got.denominator) == 2 * 8
     assert narrow in list(algorithms_table().columns[0].cells)

@@ -9,22 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tasks.evaluate.statistics import (
-    DIFFERENCES,
-    SHARES,
-    Span,
-    bootstrap_p,
-    cohen_dz,
-    draws,
-    equivalence_p,
-    holm,
-    interval,
-    interval_of,
-    mean,
-    rank_biserial,
-    run_means,
-    signed_rank_p,
-)
+from tasks.evaluate import statistics
+from tasks.evaluate.statistics import DIFFERENCES, Span, bootstrap_p, draws, interval, interval_of
 from tools.benchmarks import coverage
 
 
@@ -44,7 +30,7 @@ def test_means_of_seeds_have_a_t_distribution() -> None:
     assert (apart.low, apart.high) == (0, 1)
 
 
-@pytest.mark.parametrize("span", [SHARES, DIFFERENCES])
+@pytest.mark.parametrize("span", [statistics.SHARES, DIFFERENCES])
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_no_interval_is_without_width_or_leaves_its_span(seeds: int, span: Span) -> None:
     for value in (*span, 0.5):
@@ -104,15 +90,15 @@ def test_intervals_of_means_cover_the_truth(cell: coverage.Cell) -> None:
 
 
 def test_holm_adjustment_worked_numbers() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([]) == []
+    assert statistics.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert statistics.holm([0.5, 0.9]) == [1.0, 1.0]
+    assert statistics.holm([]) == []
 
 
 @hypothesis_settings(deadline=None, derandomize=True)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_keeps_the_order_and_lies_between_raw_and_bonferroni(p_values: list[float]) -> None:
-    adjusted = holm(p_values)
+    adjusted = statistics.holm(p_values)
     for raw, more in zip(p_values, adjusted, strict=True):
         assert raw <= more <= min(1.0, len(p_values) * raw) + 1e-12
     order = np.argsort(p_values, kind="stable")
@@ -121,8 +107,8 @@ def test_holm_keeps_the_order_and_lies_between_raw_and_bonferroni(p_values: list
 
 def test_the_mean_gives_models_and_benchmarks_the_same_weight() -> None:
     one, other = np.full((2, 10), 0.2), np.full((2, 1000), 0.8)
-    assert mean([{"a": one, "b": other}]) == pytest.approx(0.5)
-    assert mean([{"a": one, "b": one, "c": one}, {"b": other}]) == pytest.approx(0.5)
+    assert statistics.mean([{"a": one, "b": other}]) == pytest.approx(0.5)
+    assert statistics.mean([{"a": one, "b": one, "c": one}, {"b": other}]) == pytest.approx(0.5)
 
 
 def test_a_seed_is_drawn_for_all_benchmarks_of_a_model_at_once() -> None:
@@ -144,7 +130,7 @@ def test_problems_are_drawn_for_all_models_at_once() -> None:
 
 def test_a_run_is_one_pair_however_many_benchmarks_it_was_measured_on() -> None:
     first, second = np.array([[0.0, 0.2], [0.4, 0.4]]), np.array([[0.3], [0.6]])
-    assert run_means([{"a": first, "b": second}, {"b": second}]) == pytest.approx([0.2, 0.5, 0.3, 0.6])
+    assert statistics.run_means([{"a": first, "b": second}, {"b": second}]) == pytest.approx([0.2, 0.5, 0.3, 0.6])
 
 
 def test_equal_arms_are_seldom_significant() -> None:
@@ -170,25 +156,25 @@ def test_p_of_the_bootstrap_is_that_of_a_t_test_on_many_problems() -> None:
 def test_equivalence_is_found_for_small_differences_alone() -> None:
     random = np.random.default_rng(6)
     near, wide = random.normal(0, 0.05, (1, 400)), random.choice([-1, 1], (1, 400))
-    assert equivalence_p(draws([{"a": near}], DIFFERENCES), 0.02) < 0.001
+    assert statistics.equivalence_p(draws([{"a": near}], DIFFERENCES), 0.02) < 0.001
     # Not different, and not shown to be equal either.
-    assert equivalence_p(draws([{"a": wide}], DIFFERENCES), 0.02) > 0.2
-    assert equivalence_p(draws([{"a": near + 0.02}], DIFFERENCES), 0.02) == pytest.approx(0.5, abs=0.4)
-    assert equivalence_p(draws([{"a": near + 0.1}], DIFFERENCES), 0.02) > 0.999
+    assert statistics.equivalence_p(draws([{"a": wide}], DIFFERENCES), 0.02) > 0.2
+    assert statistics.equivalence_p(draws([{"a": near + 0.02}], DIFFERENCES), 0.02) == pytest.approx(0.5, abs=0.4)
+    assert statistics.equivalence_p(draws([{"a": near + 0.1}], DIFFERENCES), 0.02) > 0.999
 
 
 def test_effect_sizes_worked_numbers() -> None:
     difference_N = np.array([1.0, 2.0, -3.0, 4.0, 0.0])
-    assert cohen_dz(difference_N) == pytest.approx(0.8 / np.sqrt((30 - 5 * 0.8**2) / 4))
-    assert rank_biserial(difference_N) == pytest.approx((1 + 2 - 3 + 4) / 10)
-    assert rank_biserial(np.array([0.1, 0.3])) == 1
-    assert rank_biserial(np.zeros(3)) is None
-    assert cohen_dz(np.ones(3)) is None
+    assert statistics.cohen_dz(difference_N) == pytest.approx(0.8 / np.sqrt((30 - 5 * 0.8**2) / 4))
+    assert statistics.rank_biserial(difference_N) == pytest.approx((1 + 2 - 3 + 4) / 10)
+    assert statistics.rank_biserial(np.array([0.1, 0.3])) == 1
+    assert statistics.rank_biserial(np.zeros(3)) is None
+    assert statistics.cohen_dz(np.ones(3)) is None
 
 
 def test_signed_rank_p_is_that_of_scipy_and_needs_six_pairs() -> None:
     difference_N = np.array([0.01, 0.02, 0.03, -0.005, 0.04, 0.06])
-    assert signed_rank_p(difference_N) == pytest.approx(stats.wilcoxon(difference_N).pvalue)
-    assert signed_rank_p(np.abs(difference_N)) == pytest.approx(2 / 2**6)
-    assert signed_rank_p(difference_N[:5]) is None
-    assert signed_rank_p(np.zeros(6)) == 1.0
+    assert statistics.signed_rank_p(difference_N) == pytest.approx(stats.wilcoxon(difference_N).pvalue)
+    assert statistics.signed_rank_p(np.abs(difference_N)) == pytest.approx(2 / 2**6)
+    assert statistics.signed_rank_p(difference_N[:5]) is None
+    assert statistics.signed_rank_p(np.zeros(6)) == 1.0

@@ -1,4 +1,4 @@
-"""An S3 server that asks for permission."""
+"""An S3 server that asks for permission: it knows users, their keys and what they may do."""
 
 import json
 import urllib.request
@@ -13,8 +13,6 @@ from tools.s3 import S3
 
 
 class Guarded:
-    """A server that asks for permission: it knows users, their keys and what they may do."""
-
     def __init__(self, s3: S3) -> None:
         self.s3 = s3
         keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}

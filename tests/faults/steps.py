@@ -24,8 +24,6 @@ class Killed(Exception):
 
 
 class Step:
-    """Makes parts and an artifact of them."""
-
     def __init__(self, stop_at: int | None = None) -> None:
         self.made: list[int] = []
         self._stop_at = stop_at
@@ -45,7 +43,6 @@ class Step:
         return pa.table({"number": [number] * 100})
 
     def work(self, store: Store) -> ArtifactRef:
-        """Do the step unless it is done."""
         return run_once(store.ref, "step", "1", self)
 
     def work_elsewhere(self, store: Store) -> tuple[ArtifactRef, list[int]]:

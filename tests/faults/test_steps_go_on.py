@@ -12,18 +12,9 @@ from tasks.store import ArtifactRef, Store
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
+from tests import prepared
 from tests.faults.steps import Killed, kill_after
-from tests.prepared import (
-    EVALUATE,
-    IN_PARTS,
-    OPTIMIZE,
-    PROMPTS,
-    VERIFY,
-    Learner,
-    prepare_held_out,
-    prepare_stage,
-    prepare_verdicts,
-)
+from tests.prepared import EVALUATE, IN_PARTS, OPTIMIZE, PROMPTS, VERIFY, Learner
 
 Step = Callable[[Store], ArtifactRef]
 OFTEN = OperationSettings(updates_per_checkpoint=1)
@@ -34,19 +25,18 @@ STEPS = {"generate": 4, "verify": 2, "optimize": 4, "alternate": 8, "evaluate": 
 
 
 def step_of(name: str, learner: Learner) -> Step:
-    """A step with its inputs."""
     base, policy = learner
     if name == "generate":
-        shard, *_ = prepare_stage(base, PROMPTS, 0, 0)
+        shard, *_ = prepared.prepare_stage(base, PROMPTS, 0, 0)
         return lambda store: generate_shard(store, IN_PARTS, policy, shard, 0, 0)
     if name == "alternate":
-        shards = prepare_stage(base, PROMPTS.model_copy(update={"prompts_per_stage": 12}), 0, 0)
+        shards = prepared.prepare_stage(base, PROMPTS.model_copy(update={"prompts_per_stage": 12}), 0, 0)
         inputs = (IN_PARTS, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
         return lambda store: train_alternating(store, *inputs)
     if name == "evaluate":
-        held_out = prepare_held_out(base, PROMPTS, 12)
+        held_out = prepared.prepare_held_out(base, PROMPTS, 12)
         return lambda store: evaluate_policy(store, EVALUATE, VERIFY, policy, held_out, 0)
-    rollouts, verdicts = prepare_verdicts(base, policy, rollout=IN_PARTS)
+    rollouts, verdicts = prepared.prepare_verdicts(base, policy, rollout=IN_PARTS)
     if name == "verify":
         return lambda store: verify_rollouts(store, VERIFY, rollouts, 0, 0)
     return lambda store: optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0, OFTEN)
@@ -83,7 +73,7 @@ def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner) 
 
 def test_the_warning_of_an_evaluation_counts_the_responses_of_all_attempts(learner: Learner) -> None:
     base, policy = learner
-    held_out, store = prepare_held_out(base, PROMPTS, 12), Store(base.ref, work="cut")
+    held_out, store = prepared.prepare_held_out(base, PROMPTS, 12), Store(base.ref, work="cut")
     settings = EVALUATE.model_copy(update={"max_new_tokens": 1})
     with kill_after(2), pytest.raises(Killed):
         evaluate_policy(store, settings, VERIFY, policy, held_out, 0)

@@ -18,7 +18,6 @@ import boto3
 import kubernetes
 import pytest
 import yaml
-from flytekit.clients.helpers import iterate_node_executions
 from flytekit.configuration import Config
 from flytekit.models.core.identifier import WorkflowExecutionIdentifier
 from flytekit.remote import FlyteRemote
@@ -98,13 +97,11 @@ class Cluster:
         return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
     def changed_deployment(self, name: str, **changes: Any) -> Path:
-        """A file with the deployment and changes of it."""
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump({**self.deployment.model_dump(mode="json"), **changes}))
         return path
 
     def register(self, version: str, deployment: Path) -> subprocess.CompletedProcess[str]:
-        """Registers the workflows."""
         place = ("--project", PROJECT, "--domain", DOMAIN, "--version", version)
         return self.run("pyflyte", "register", "--copy", "none", *place, "workflows", deployment=deployment)
 
@@ -119,7 +116,6 @@ class Cluster:
         return f"{self.deployment.store.rstrip('/')}/{self.version}/{name}"
 
     def artifacts(self, store: str) -> dict[str, set[ArtifactRef]]:
-        """What a store in the bucket holds."""
         return made(Store.open(store, create=False))
 
     # What an execution does
@@ -134,15 +130,6 @@ class Cluster:
         seen = until(f"end of {execution.name}", look, seconds)
         assert seen.phase == phase, f"{execution.name} {seen.phase}: {seen.error}"
         return seen
-
-    def node_closures(self, name: str, parent: str | None = None) -> Iterator[Any]:
-        """Every node of an execution with what Flyte keeps of it, also those inside of others."""
-        execution = WorkflowExecutionIdentifier(PROJECT, DOMAIN, name)
-        for one in iterate_node_executions(self.remote.client, execution, unique_parent_id=parent):
-            if one.metadata.spec_node_id not in ("start-node", "end-node"):
-                yield one
-            if one.metadata.is_parent_node:
-                yield from self.node_closures(name, one.id.node_id)
 
     def terminate(self, execution: Execution) -> None:
         """As a person does in the console."""
@@ -196,11 +183,6 @@ class Cluster:
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return {one["Key"]: one["LastModified"] for page in pages for one in page.get("Contents", [])}
 
-    def exists(self, uri: str) -> bool:
-        """Return True if an object is there."""
-        bucket, _, key = uri.removeprefix("s3://").partition("/")
-        return bool(self.s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount"))
-
     @contextmanager
     def watched(self, store: str) -> Iterator[Mapping[str, set[Any]]]:
         """When the states of a store's unfinished trainings were written, by their manifests; seen every second."""
@@ -229,7 +211,6 @@ def commands_of(what: str) -> tuple[str, str]:
 
 
 def can_stop(what: str) -> bool:
-    """Return True if the environment has these commands."""
     return all(map(os.environ.get, commands_of(what)))
 
 

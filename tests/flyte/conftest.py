@@ -38,7 +38,6 @@ PLAN = "nightly_evaluation"
 
 
 def deployment() -> Path:
-    """The file that is registered."""
     return ROOT / os.environ.get("MU_GRPO_DEPLOYMENT", "configs/deployments/development.yaml")
 
 

@@ -7,7 +7,7 @@ import pytest
 from tasks.flyte.remote import Execution
 from tasks.store import ArtifactRef
 from tests.flyte.cluster import Cluster, can_stop, commands_of, foreign, take_away, until
-from tests.flyte.conftest import SMALL, Artifacts, Pair
+from tests.flyte.conftest import SMALL, Artifacts
 
 OUTAGES = {"STORE": "prepare-policy", "DATABASE": "map-generate"}
 """What is taken away, and the task that runs then."""
@@ -64,15 +64,6 @@ def test_an_outage_of_a_minute_ends_no_execution(
     if not can_stop(what):
         pytest.skip(f"{' and '.join(commands_of(what))} name no commands that stop and start the {what.lower()}")
     there = request.getfixturevalue("outlasted")
-    assert not foreign(there, small_run.result())
-    assert len(there["policy"]) == 2
-
-
-def test_two_at_once_in_one_store_both_end_and_make_everything_once(
-    pair_run: Future[Pair], small_run: Future[Artifacts], cluster: Cluster
-) -> None:
-    _, store = pair_run.result()
-    there = cluster.artifacts(store)
     assert not foreign(there, small_run.result())
     assert len(there["policy"]) == 2
 

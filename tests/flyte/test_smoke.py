@@ -6,7 +6,6 @@ import pytest
 
 from tests.flyte.cluster import Cluster, task_of
 from tests.flyte.conftest import Artifacts, Smoke
-from tests.k8s.policies import BUCKET, wrong
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -22,26 +21,6 @@ def test_smoke_makes_the_artifacts_of_a_local_run(smoke: Smoke, tiny_run: Future
 def test_the_flyteworkflow_object_stays_small(smoke: Smoke) -> None:
     assert smoke.sizes
     assert max(smoke.sizes) < 64 * 1024, f"{max(smoke.sizes)} bytes"
-
-
-def test_every_node_has_a_deck(smoke: Smoke, cluster: Cluster) -> None:
-    """But for graphs, map tasks, of which Flyte shows none, and the two small steps at the ends."""
-    without = []
-    for node in cluster.node_closures(smoke.execution.name):
-        name, metadata = node.metadata.spec_node_id, node.metadata
-        if metadata.is_parent_node or metadata.is_array or name in ("open-run", "close-run"):
-            continue
-        if not node.closure.deck_uri or not cluster.exists(node.closure.deck_uri):
-            without.append(node.id.node_id)
-    assert not without
-
-
-def test_every_key_is_within_the_policies(smoke: Smoke, cluster: Cluster) -> None:
-    if cluster.bucket != BUCKET:
-        pytest.skip(f"the policies are of the bucket {BUCKET}; this store is in {cluster.bucket}")
-    keys = list(cluster.objects())
-    assert any(smoke.execution.name in key for key in keys)
-    assert not wrong(keys)
 
 
 def test_a_second_execution_runs_uncached_tasks_alone(smoke: Smoke, again_run: Future[Smoke], cluster: Cluster) -> None:

@@ -39,7 +39,6 @@ class Podman:
         return subprocess.run(command, env=self.environment, **streams, **options)
 
     def make_base(self) -> None:
-        """The base image, unless there is one."""
         if self("image", "exists", BASE).returncode == 0:
             return
         debian = [require("mmdebstrap"), "--quiet", "--variant=minbase", f"--include={_INCLUDED}", "bookworm", "-"]

@@ -134,13 +134,10 @@ def test_the_command_runs_in_the_image(podman: Podman, image: str) -> None:
 
 
 class Pods:
-    """Starts attempts in containers."""
-
     def __init__(self, podman: Podman, s3: S3, bucket: str) -> None:
         self._podman, self._s3, self._bucket = podman, s3, bucket
 
     def start(self, attempt: Attempt) -> str:
-        """Runs an attempt to its end; what it printed."""
         environment = {**attempt.environment, **self._s3.environment(Path("/tmp/cache")), "OMP_NUM_THREADS": "1"}
         name = f"mu-grpo-test-{uuid.uuid4().hex[:8]}"
         wanted, ended = signal_for(attempt), threading.Event()

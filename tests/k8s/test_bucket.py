@@ -83,13 +83,6 @@ def test_flyte_never_touches_runs_and_readers_never_write(guarded: Guarded) -> N
         assert done == may, policy
 
 
-def test_a_server_takes_the_lifecycle(guarded: Guarded) -> None:
-    client = guarded.s3.client()
-    wanted = json.loads((FOLDER / "lifecycle.json").read_text())
-    client.put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration=wanted)
-    assert client.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"] == wanted["Rules"]
-
-
 # Keys that Flyte 1.16.8 with the values of k8s/flyte left after `smoke`, and the days after which they expire.
 EXECUTION = "mu-grpo-development-smoke1"
 KEYS = {

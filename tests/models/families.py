@@ -93,7 +93,6 @@ def model(config: PretrainedConfig, attention: str | None) -> PreTrainedModel:
 
 
 def sequences(seed: int, lengths: list[tuple[int, int]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Prompts and responses of some lengths."""
     random = np.random.default_rng(seed)
     prompts = [random.integers(0, 40, p) for p, _ in lengths]
     return prompts, [random.integers(0, 40, r) for _, r in lengths]

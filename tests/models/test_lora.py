@@ -25,7 +25,6 @@ SETTINGS = plain.settings(lora=LORA, learning_rate=1e-2, max_logp_mismatch=100)
 
 @pytest.fixture
 def base(small: Small) -> Path:
-    """The folder of the small policy."""
     return small[0].path(small[1])
 
 

@@ -29,12 +29,10 @@ KINDS = ("prompts", "policy", "rollouts", "verdicts", "evaluation", "average")
 
 
 def signal_for(attempt: Attempt) -> signal.Signals | None:
-    """The signal that an attempt gets once it has saved something."""
     return STOPPED.get((attempt.task, attempt.stage or 0)) if attempt.number == 0 else None
 
 
 def has_saved_a_part(s3: S3, bucket: str) -> bool:
-    """Return True if unfinished work has saved a part."""
     return any("/progress/" in key and key.endswith("/manifest.json") for key in s3.keys(bucket))
 
 
@@ -54,7 +52,6 @@ def inputs(graph: PythonFunctionWorkflow, bucket: str, changes: str = CHANGES, *
 
 
 def same_artifacts(bucket: str, here: Runner) -> None:
-    """Checks that both stores hold the same artifacts."""
     there, ours = Store.open(f"s3://{bucket}/store", create=False), Store.open(here.store)
     for kind in KINDS:
         made = {manifest.ref for manifest in there.manifests(kind)}

@@ -13,13 +13,11 @@ from workflows.stages import prepare_benchmarks
 
 @uncached
 def value_of(store: str, accuracy: Artifact) -> float:
-    """The accuracy as a number."""
     return float(Store.open(store).manifest(accuracy).facts["accuracy"])
 
 
 @uncached
 def opens(store: str) -> str:
-    """The id of a store."""
     return Store.open(store).ref.id
 
 

@@ -30,7 +30,6 @@ class Pods:
         self._numbers = count()
 
     def start(self, attempt: Attempt) -> str:
-        """Run an attempt to its end, and return what it printed."""
         place = self.folder / f"pod-{next(self._numbers)}"
         place.mkdir(parents=True)
         own = {"PATH": os.environ["PATH"], "HOME": str(place), "TMPDIR": str(place), "OMP_NUM_THREADS": "1"}

@@ -24,7 +24,6 @@ from tools.serialised import Serialised, function_of, serialise
 from workflows import launch_plans
 from workflows.launch_plans import PLANS
 
-DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
 JUDGING = ("prepare_benchmark", "prepare_training_set", "verify", "evaluate", "alternate", "study")
 UNROLLED = ("stages_from", "every_run", "every_question")
 MAPPED = ("generate", "evaluate", "verify", "prepare_benchmark")
@@ -39,7 +38,6 @@ Registered = tuple[DeploymentSettings, Serialised]
 
 @pytest.fixture(scope="module", params=["development", "gpu-4"])
 def registered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Registered:
-    """A deployment and what is registered for it."""
     path = ROOT / f"configs/deployments/{request.param}.yaml"
     return DeploymentSettings.read(path), serialise(tmp_path_factory.mktemp("package"), path)
 
@@ -132,15 +130,6 @@ def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered)
     for earlier, later in pairwise(["open-run", "base-policy", *stages, "report", "close-run"]):
         assert earlier in before[later]
     assert {"evaluate-base", *stages} <= before["report"]
-
-
-@pytest.mark.parametrize("path", DEPLOYMENTS, ids=lambda path: path.stem)
-def test_every_deployment_has_a_pod_for_each_role(path: Path) -> None:
-    deployment = DeploymentSettings.read(path)
-    assert set(deployment.pods) == set(ROLES)
-    for role in ROLES:
-        assert deployment.pod(role).gpus == 0 or role in ("rollout", "evaluate", "train")
-    assert not deployment.pod("train").interruptible
 
 
 def written(config: Path) -> dict[str, Any]:

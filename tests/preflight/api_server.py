@@ -61,13 +61,7 @@ class Objects:
 
 
 class ApiServer(Objects, HttpServer):
-    """The simulated API server of a cluster.
-
-    Args:
-        objects: with kind and metadata.
-        version: answer to ``/version``.
-        rules: rules of the user's roles, each with a ``namespace``; an empty namespace means all.
-    """
+    """The simulated API server of a cluster; every rule of the user has a ``namespace``, an empty one for all."""
 
     def __init__(self, objects: Iterable[Object], version: Object, rules: Iterable[Object]) -> None:
         Objects.__init__(self, objects)
@@ -80,7 +74,6 @@ class ApiServer(Objects, HttpServer):
         """Messages with which admission refuses a pod, by the role in its labels."""
 
     def kubeconfig(self, folder: Path, token: str | None = TOKEN, trusted: bool = True) -> Path:
-        """Write a kubeconfig for this server."""
         trust = {"certificate-authority": certificate()[0]} if trusted else {}
         cluster = {"server": self.url, "tls-server-name": _HOST, **trust}
         return write_kubeconfig(folder / "kubeconfig", cluster, USER, token)

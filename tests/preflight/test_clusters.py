@@ -5,24 +5,12 @@ import copy
 import pytest
 import yaml
 
+from tests.preflight import spoiled
 from tests.preflight.api_server import SECRET, ApiServer
 from tests.preflight.clusters import right
 from tests.preflight.conftest import Ask
 from tests.preflight.services import ALTERNATING, Flyte
-from tests.preflight.spoiled import (
-    ACCELERATOR,
-    GPU,
-    GPU_NODES,
-    REFUSED,
-    WRONG,
-    Wrong,
-    an_affinity,
-    cordoned,
-    nodes,
-    occupied,
-    rows_not_ok,
-    tainted,
-)
+from tests.preflight.spoiled import ACCELERATOR, GPU, GPU_NODES, Wrong, nodes, rows_not_ok
 from tools import ROOT
 
 
@@ -66,7 +54,7 @@ def test_a_run_that_takes_turns_needs_no_pool_for_generation(gpu_pool: ApiServer
     assert found["workflow"].found == "workflows.grpo.grpo, latest version v2"
 
 
-@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("case", spoiled.WRONG.values(), ids=spoiled.WRONG)
 def test_what_is_wrong_is_named_with_its_fix(case: Wrong, gpu_pool: ApiServer, ask: Ask) -> None:
     case.spoil(gpu_pool)
     told = ask(gpu_pool)
@@ -85,7 +73,7 @@ def test_an_old_server(gpu_pool: ApiServer, ask: Ask) -> None:
 
 def test_what_the_api_server_refuses_is_told_in_its_own_words(gpu_pool: ApiServer, ask: Ask) -> None:
     """Each role has one refusal here; in tests/cluster a real API server gives all of them."""
-    refused = {case.row: case for case in reversed(REFUSED.values())}
+    refused = {case.row: case for case in reversed(spoiled.REFUSED.values())}
     for row, case in refused.items():
         gpu_pool.refused[row.removeprefix("pod of ")] = case.found
     found = ask(gpu_pool)
@@ -100,7 +88,7 @@ def test_a_quota_that_is_used_up_is_a_warning_and_does_not_hide_what_is_wrong_wi
 ) -> None:
     used_up = "exceeded quota: mu-grpo, requested: cpu=8,requests.memory=960Gi, used: cpu=8,requests.memory=5400Gi, "
     gpu_pool.refused["train"] = f"{used_up}limited: cpu=512,requests.memory=6Ti"
-    tainted(gpu_pool)
+    spoiled.tainted(gpu_pool)
     found = ask(gpu_pool)
     assert found["pod of train"].state == "warning"
     assert found["pod of train"].found.startswith("it waits: exceeded quota: mu-grpo, ")
@@ -122,14 +110,14 @@ def test_nodes_that_come_nearest_are_named_first(gpu_pool: ApiServer, ask: Ask) 
     small["metadata"]["name"] = "gpu-train-2"
     small["status"]["allocatable"][GPU] = "2"
     gpu_pool.objects.append(small)
-    cordoned(gpu_pool)
+    spoiled.cordoned(gpu_pool)
     found = ask(gpu_pool)["nodes for train"].found
     assert found.startswith(f"it fits no node. gpu-train-2: asks 4 {GPU}, has 2 {GPU}; gpu-train-1: cordoned; ")
 
 
 def test_affinities_and_tolerated_taints_stop_nothing(gpu_pool: ApiServer, ask: Ask) -> None:
     """The taints are tolerated or only preferred; the affinity of the template is an alternative to Flyte's."""
-    an_affinity(gpu_pool, "mu-grpo-verify")
+    spoiled.an_affinity(gpu_pool, "mu-grpo-verify")
     for node in nodes(gpu_pool, *GPU_NODES):
         # Flyte tolerates the accelerator's label.
         device = {"key": ACCELERATOR, "value": "nvidia-h200", "effect": "NoSchedule"}
@@ -147,9 +135,9 @@ def test_the_deployment_names_the_accelerators_label(gpu_pool: ApiServer, ask: A
 
 def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, ask: Ask) -> None:
     """This also holds for the shards that may be generated at once."""
-    occupied(gpu_pool, "gpu-train-1", 5)
-    occupied(gpu_pool, "gpu-rollout-1", 6)
-    occupied(gpu_pool, "gpu-rollout-2", 5)
+    spoiled.occupied(gpu_pool, "gpu-train-1", 5)
+    spoiled.occupied(gpu_pool, "gpu-rollout-1", 6)
+    spoiled.occupied(gpu_pool, "gpu-rollout-2", 5)
     found = ask(gpu_pool, overrides="prompts.prompts_per_shard=128")
     assert rows_not_ok(found) == {"nodes for train": "warning", "nodes for rollout": "warning"}
     expected = f"fits 1 of 5 nodes; room for 0 of 1 at once now; gpu-train-1: asks 4 {GPU}, has 3 {GPU}"

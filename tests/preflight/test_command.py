@@ -3,13 +3,9 @@
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from tasks.cli.main import app
 from tasks.cli.preflight import preflight_json, preflight_table
 from tasks.cluster.api import Finding
 from tasks.cluster.preflight import Target
-from tasks.errors import SettingsError
 from tests.cli.synthetic import command, plain
 from tests.preflight.api_server import SECRET, TOKEN, ApiServer
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
@@ -59,14 +55,7 @@ def test_a_run_that_cannot_start(gpu_pool: ApiServer, tmp_path: Path) -> None:
     assert failed["secrets"]["fix"].startswith("Add the key to the secret")
 
 
-def test_a_deployment_that_is_not_there_is_a_message() -> None:
-    done = CliRunner().invoke(app, ["preflight", "--config", str(CONFIG), "--deployment", "nowhere.yaml"])
-    assert isinstance(done.exception, SettingsError)
-    assert "--deployment: nowhere.yaml: No such file" in done.exception.message
-
-
 def test_markup_and_long_texts_are_shown_whole() -> None:
-    """Brackets are not read as markup, and no text is cut off."""
     failed = Finding("secrets", "failed", "[red]x[/red] " + "long " * 60, "correct [it]")
     fine = Finding("quota", "ok", "fine")
     text = words(plain(preflight_table([failed, fine], Target())))

@@ -10,7 +10,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def figures_of(report: Path) -> dict[str, str]:
-    """The figures of a report's folder."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(report.glob("figures/*.svg"))}
 
 

@@ -143,7 +143,6 @@ class SyntheticRun:
         self.policy = self._write("policy", settings, parents, phases, files, **facts)
 
     def evaluate(self) -> None:
-        """Evaluates the latest policy."""
         skill, spread = self._skill(self.stage), 0.03
         estimate = {"value": skill, "low": skill - spread, "high": skill + spread}
         metrics: dict[str, Any] = {
@@ -239,5 +238,4 @@ def history_of(run: SyntheticRun) -> History:
 
 
 def report_of(run: SyntheticRun) -> Path:
-    """The folder of a run's report."""
     return run.store.path(write_report(run.store, run.evaluations, run.seed))

@@ -20,7 +20,6 @@ def tokenizer_json() -> str:
 
 
 def prompt_rows() -> list[dict[str, Any]]:
-    """Held-out problems."""
     return [
         {"prompt_id": f"L2:{a}+7*8", "prompt": f"{a}+7*8=", "answer": str(a + 56), "level": 2, "chat": False}
         for a in range(10, 10 + PROBLEMS)

@@ -1,6 +1,5 @@
 """Pages of decks: what they hold, that texts in them are inert, and that a deck that cannot be drawn harms nothing."""
 
-import html
 import re
 import shutil
 from pathlib import Path
@@ -9,16 +8,13 @@ import pytest
 
 from tasks.flyte.decorators import Logic, step
 from tasks.flyte.inputs import Artifact, StoreHandle
-from tasks.process.interruption import Interrupted
-from tasks.report.deck import draw_deck, draw_unfinished
-from tasks.settings import OptimizeSettings
+from tasks.report.deck import draw_deck
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS
 from tasks.verify.step import Tally
 from tests.cli.synthetic import write
 from tests.report.pages import assert_self_contained, words
 from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun
-from tests.report.synthetic_rows import HOSTILE
 from tests.report.test_page_in_browser import assert_fits
 
 
@@ -66,12 +62,6 @@ def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store
     assert f"Warning {warning}" in words(page_of(store, rolled))
 
 
-def test_texts_of_responses_are_escaped(mu_grpo: SyntheticRun) -> None:
-    page = page_of(mu_grpo.store, mu_grpo.evaluations[-1])
-    assert html.escape(HOSTILE, quote=False).partition("alert")[0] in page
-    assert_self_contained(page)
-
-
 def test_prompts_are_shown_with_every_shard(store: Store) -> None:
     long = 5_000 * '"'
     rows = [
@@ -88,7 +78,7 @@ def test_prompts_are_shown_with_every_shard(store: Store) -> None:
     assert [ref.digest in text for ref in shards] == [True] * 12 + [False] * 3
     assert len(page.encode()) < 200_000
     assert "&lt;/td&gt;&lt;script&gt;1&lt;/script&gt;" in page
-    assert "<script" not in page
+    assert_self_contained(page)
 
 
 def test_a_report_is_its_own_deck(mu_grpo: SyntheticRun, mu_grpo_report: ArtifactRef, page: str) -> None:
@@ -96,17 +86,6 @@ def test_a_report_is_its_own_deck(mu_grpo: SyntheticRun, mu_grpo_report: Artifac
     assert list(pages) == ["report", "artifact"]
     assert pages["report"] == page
     assert "algorithm mu_grpo accuracy 0.32, 0.6" in words(pages["artifact"])
-
-
-def test_an_interrupted_step_says_how_far_it_came() -> None:
-    settings = OptimizeSettings.parse({"preset": "grpo", "responses_per_update": 8, "learning_rate": 1e-4})
-    plain = {"optimize": settings.model_dump(mode="json")}
-    page = draw_unfinished("optimize", plain, Interrupted("stopped by SIGTERM after update <8>."), 12.0)
-    text = words(page)
-    assert "optimize not finished stopped by SIGTERM after update <8>." in text
-    assert "&lt;8&gt;" in page
-    assert "in all 12.0 s" in text
-    assert "preset grpo" in text
 
 
 def test_a_deck_loads_nothing_from_the_network(copy: Store, mu_grpo: SyntheticRun) -> None:

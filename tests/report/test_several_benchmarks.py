@@ -102,7 +102,6 @@ def test_commands_that_read_a_run_show_every_benchmark(run: Measured, report: Ar
 
 
 def test_the_same_store_gives_the_same_bytes(run: Measured, report: ArtifactRef) -> None:
-    """The second report is the artifact that the first one wrote."""
     assert write_report(run.store, run.evaluations, 0) == report
 
 

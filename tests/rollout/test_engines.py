@@ -15,17 +15,7 @@ from tasks.errors import SettingsError
 from tasks.models.loading import enough_memory, load_model, load_tokenizer, stop_token_ids
 from tasks.models.step import prepare_policy
 from tasks.process.resident import release
-from tasks.rollout.engine import (
-    Engine,
-    Request,
-    Response,
-    Sampling,
-    Work,
-    engine_of,
-    ignore_progress,
-    load_engine,
-    sampling_seed,
-)
+from tasks.rollout.engine import Engine, Request, Response, Sampling, Work, engine_of, load_engine, sampling_seed
 from tasks.rollout.requests import build_requests
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.store import Store
@@ -63,7 +53,7 @@ def requests(policy_folder: Path) -> list[Request]:
 
 
 def run(engine: Engine, requests: Sequence[Request], sampling: Sampling = TWENTY) -> list[Response]:
-    return engine.generate(requests, sampling, ignore_progress)
+    return engine.generate(requests, sampling, lambda *_: None)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.0])

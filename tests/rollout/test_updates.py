@@ -25,7 +25,6 @@ LONG = "+".join(["12*34"] * 50)
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two policies of one shape."""
     store = Store.open(tmp_path_factory.mktemp("updates") / "store")
     settings = PolicySettings(tiny=SMALL.model_copy(update={"hidden_size": 64, "context_tokens": 400}))
     first, second = (store.path(prepare_policy(store, settings, ArithmeticSettings(), "", seed)) for seed in (0, 1))

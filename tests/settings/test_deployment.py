@@ -33,7 +33,6 @@ def test_texts_that_are_no_quantities_are_refused(text: str) -> None:
 
 
 def planned(name: str, store: str = "s3://b", **plan: str) -> dict[str, object]:
-    """A deployment with one launch plan."""
     return {"launch_plans": {name: {"config": "a.yaml", **plan}}, "store": store}
 
 

@@ -112,14 +112,6 @@ def test_a_copied_digest_is_computed_anew_when_a_user_gives_the_settings(here: P
     assert MathVerifySettings(workers=3).renewed() == MathVerifySettings(workers=3)
 
 
-def test_an_override_of_the_function_has_the_digest_of_the_new_one(here: Path) -> None:
-    (here / "mine.py").write_text(f"{SCORE}\n\n{SCORE.replace('score', 'other')}")
-    (here / "more.py").write_text(SCORE)
-    run = RunSettings.read(CONFIG, "verify.kind=function verify.function=mine:score")
-    changed = run.override("verify.function=more:score").verify
-    assert changed.source_digest == find_function("more:score").digest != run.verify.source_digest
-
-
 def test_a_benchmark_of_mathematics_is_judged_as_such_in_a_run_with_a_function() -> None:
     same = {"name": "same", "answer_type": "function", "source": {"arithmetic": {}}}
     benchmarks = json.dumps(["held_out", same, {"name": "math500", "problems": 10}])

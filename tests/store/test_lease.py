@@ -24,8 +24,6 @@ IMPATIENT = 3.0
 
 
 class Attempt(Program):
-    """A process of ``tests.store.attempt``."""
-
     def __init__(self, log: Path, environment: dict[str, str], *arguments: str) -> None:
         super().__init__(["-m", "tests.store.attempt", *arguments], environment, together=True)
         self._log = log

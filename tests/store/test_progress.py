@@ -84,15 +84,12 @@ def test_a_process_killed_while_it_saves_leaves_what_was_before(store: Store) ->
     working = Store(store.ref, work=WORK)
     put(working, 1, "one")
     code = f"""
-import os, signal
-from tasks.store import Store
-store = Store(Store.open({store.ref.uri!r}).ref, work={WORK!r})
 def fill(folder):
     (folder / "state.txt").write_text("half")
-    os.kill(os.getpid(), signal.SIGKILL)
-store.progress.put("train", 2, fill)
+    die()
+Store(store.ref, work={WORK!r}).progress.put("train", 2, fill)
 """
-    run_until_killed(code)
+    run_until_killed(store, code)
     assert newest(working) == 1
 
 

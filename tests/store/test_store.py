@@ -56,14 +56,12 @@ def test_a_writer_that_fails_leaves_nothing(store: Store) -> None:
 
 
 def test_what_a_killed_writer_leaves_cannot_be_read_and_is_swept_beside_a_living_one(store: Store) -> None:
-    code = f"""
-import os, signal
-from tasks.store import Store
-with Store.open({str(store.root)!r}).write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
+    code = """
+with store.write("prompts", settings={}, parents={}, seed=0) as draft:
     (draft.path / "data.txt").write_text("half")
-    os.kill(os.getpid(), signal.SIGKILL)
+    die()
 """
-    run_until_killed(code)
+    run_until_killed(store, code)
     assert store.manifests("prompts") == []
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         assert len(list((store.root / "staging").iterdir())) == 2

@@ -38,7 +38,9 @@ def run_at_once(calls: list[Callable[[], Made]]) -> list[Made]:
         return [made.result() for made in [pool.submit(call) for call in calls]]
 
 
-def run_until_killed(code: str) -> None:
-    """Run code that kills its process."""
-    done = run_python(code)
+def run_until_killed(store: Store, code: str) -> None:
+    """Run code with a store in a process that kills itself by ``die``."""
+    begin = "import os, signal, sys\nfrom tasks.store import Store\nstore = Store.open(sys.argv[1])\n"
+    die = "def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)\n"
+    done = run_python(begin + die + code, store.ref.uri)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -24,7 +24,6 @@ from tests.prepared import EVALUATE, OPTIMIZE, VERIFY
 
 
 def die_in_update(number: int) -> None:
-    """Kill this process in the middle of an update."""
     whole = Trainer._update
 
     def update_or_die(trainer: Trainer, *inputs: Any) -> dict[str, Any]:

@@ -24,7 +24,6 @@ KEY = "b8c1" * 10
 
 
 def copy_policy(base: Store, policy: ArtifactRef, store: Store) -> ArtifactRef:
-    """The same policy in another store."""
     shutil.copytree(base.path(policy), store.root / policy.folder)
     return policy
 
@@ -70,7 +69,6 @@ def records_of(file: Path) -> Iterator[bytes]:
 
 
 def messages(file: Path) -> Iterator[Any]:
-    """The records of a .wandb file, read."""
     from wandb.proto import wandb_internal_pb2
 
     for record in records_of(file):

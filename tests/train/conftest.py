@@ -31,5 +31,4 @@ def responses(small: Small) -> Responses:
 
 @pytest.fixture(scope="module")
 def shards(small: Small) -> list[ArtifactRef]:
-    """The prompts of a stage."""
     return prepare_stage(small[0], PROMPTS, 0, 0)

@@ -14,7 +14,8 @@ from tasks.errors import SettingsError
 from tasks.settings import PRESETS, AdvantageSettings, OptimizeSettings
 from tasks.train.advantages import Advantages, Selection, group_advantages, overlong_penalty, select
 from tasks.train.batches import Ragged, Responses
-from tests.train.test_objective import Response, batch_of, close, update
+from tests.train.batches import update
+from tests.train.test_objective import Response, batch_of, close
 
 NAN = float("nan")
 LONGEST = 20

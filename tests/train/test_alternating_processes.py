@@ -23,8 +23,7 @@ Policies = dict[str, ArtifactRef]
 """Policies by the names of their jobs."""
 ROLLOUT = WHOLE.model_copy(update={"max_new_tokens": 2})
 """Too short for answers, so that no verifier has to start."""
-STAGE = 4
-"""Updates of the stage."""
+STAGE = 4  # updates
 OFTEN = OperationSettings(updates_per_checkpoint=2)
 
 
@@ -38,7 +37,6 @@ def optimize(stage: str = "", dtype: str = "float32", **changes: object) -> Opti
 
 @pytest.fixture(scope="module")
 def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.TempPathFactory) -> Policies:
-    """Policies of two processes."""
     store, policy = small
     jobs = []
     for name, settings in {

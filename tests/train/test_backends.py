@@ -46,7 +46,6 @@ def pairs(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(params=STAGES)
 def pair(pairs: Path, request: pytest.FixtureRequest) -> Path:
-    """What a ZeRO stage makes in two processes."""
     return pairs / request.param
 
 

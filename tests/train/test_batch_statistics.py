@@ -15,8 +15,8 @@ from torch import Tensor
 from tasks.settings import ObjectiveSettings
 from tasks.train import distributed
 from tasks.train.bounds import Bounds, update_bounds
-from tests.train.batches import bounds_of
-from tests.train.test_objective import Response, batch_of, close, preset, some_responses, steady, update
+from tests.train.batches import bounds_of, update
+from tests.train.test_objective import Response, batch_of, close, preset, some_responses, steady
 from tests.train.test_sequence_ratios import coefficients
 from tests.train.together import run_in_group
 

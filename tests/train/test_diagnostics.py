@@ -19,10 +19,11 @@ from tasks.train.objective import objective
 from tasks.train.objective import veto as veto_of
 from tasks.train.outcome import EDGES, Outcome, Row
 from tasks.train.tokens import TokenBatch
+from tests.train.batches import LONGEST
 from tests.train.small import Small, settings, train, trainer_of
 from tests.train.small import batches as planned
 from tests.train.test_advantages import responses_of
-from tests.train.test_objective import LONGEST, Response, any_settings, batch_of, nav, preset, some_responses, steady
+from tests.train.test_objective import Response, any_settings, batch_of, nav, preset, some_responses, steady
 
 RATIOS = ["mean", "max", "p01", "p50", "p99"]
 HISTOGRAMS = list(EDGES)

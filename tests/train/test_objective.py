@@ -1,7 +1,7 @@
 """The objective against numbers worked by hand, an independent surrogate, and its own micro-batches."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +16,15 @@ from tasks.settings import ObjectiveSettings
 from tasks.settings.presets import resolve
 from tasks.train.objective import objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import bounds_of
+from tests.train.batches import LONGEST, check_any_split, update
 
 steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
 Response = tuple[float, Sequence[float]]
-LONGEST = 4
 TWO: list[Response] = [(1.0, [2.0, 6.0]), (-1.0, [0.5, 0.05, 3.0, 1.0])]
 BELOW = {"direction": "below", "kappa": 0.1}
 
 
 def preset(name: str, modifier: str = "none", /, **over: Any) -> ObjectiveSettings:
-    """A preset's settings with other fields."""
     return ObjectiveSettings(**ObjectiveSettings.merge(resolve(name, modifier), over))
 
 
@@ -46,33 +44,6 @@ def batch_of(responses: Sequence[Response], dtype: torch.dtype = torch.float64) 
         response_T=torch.tensor([index for index, (_, row) in enumerate(responses) for _ in row], dtype=torch.int64),
         responses=len(responses),
     )
-
-
-def update(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> tuple[float, list[float]]:
-    """Loss and gradient of an update, as the trainer makes them from micro-batches."""
-    bounds = bounds_of(batches, settings)
-    results = [objective(batch, settings, LONGEST, bounds) for batch in batches]
-    for result in results:
-        result.loss_sum.backward()
-    denominator = sum(int(result.denominator) for result in results)
-    scale = 1 / denominator if denominator else 0.0
-    loss = sum(float(result.loss_sum.detach()) for result in results) * scale
-    return loss, [float(g) * scale for batch in batches for g in batch.logp_T.grad]
-
-
-def check_any_split(
-    rows: list[Any], pack: Callable[..., TokenBatch], settings: ObjectiveSettings, data: st.DataObject, within: float
-) -> None:
-    """Check that responses make the same update in any order and in micro-batches of any number."""
-    loss, gradient = update([pack([row]) for row in rows], settings)
-    rest = iter(gradient)
-    by_response = [[next(rest) for _ in tokens] for _, tokens in rows]
-    order = data.draw(st.permutations(range(len(rows))))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
-    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
-    got_loss, got = update([pack([rows[index] for index in part]) for part in parts if part], settings)
-    assert got_loss == pytest.approx(loss, rel=within, abs=within)
-    assert got == pytest.approx([g for index in order for g in by_response[index]], rel=within, abs=within)
 
 
 def close(values: Any, precision: float = 6e-8) -> Any:

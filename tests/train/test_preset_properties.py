@@ -16,19 +16,8 @@ from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.train.bounds import Bounds
 from tasks.train.objective import ObjectiveResult, objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import OTHERS, bounds_of, with_policies
-from tests.train.test_objective import (
-    LONGEST,
-    Response,
-    advantage,
-    batch_of,
-    check_any_split,
-    close,
-    preset,
-    ratio,
-    steady,
-    update,
-)
+from tests.train.batches import LONGEST, OTHERS, bounds_of, check_any_split, update, with_policies
+from tests.train.test_objective import Response, advantage, batch_of, close, preset, ratio, steady
 
 brief = hypothesis_settings(steady, max_examples=15)
 modifiers = st.sampled_from(sorted(MODIFIERS))

@@ -13,8 +13,8 @@ from tasks.settings.presets import PRESETS
 from tasks.train.advantages import group_advantages
 from tasks.train.objective import objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import bounds_of, with_policies
-from tests.train.test_objective import BELOW, LONGEST, Response, batch_of, close, preset, update
+from tests.train.batches import LONGEST, bounds_of, update, with_policies
+from tests.train.test_objective import BELOW, Response, batch_of, close, preset
 
 RATIOS = [0.05, 0.3, 0.7, 1.0, 1.3, 3.5, 6.0]
 

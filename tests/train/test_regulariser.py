@@ -15,8 +15,8 @@ from torch import Tensor
 from tasks.settings import RegulariserSettings
 from tasks.train.objective import penalty
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import with_policies
-from tests.train.test_objective import Response, batch_of, close, nav, preset, ratio, steady, update
+from tests.train.batches import update, with_policies
+from tests.train.test_objective import Response, batch_of, close, nav, preset, ratio, steady
 
 KINDS: list[dict[str, Any]] = [
     {"kind": "likelihood"},

@@ -14,18 +14,8 @@ from tasks.settings import VetoSettings
 from tasks.train.objective import objective
 from tasks.train.objective import veto as veto_of
 from tasks.train.tokens import TokenBatch
-from tests.train.test_objective import (
-    BELOW,
-    LONGEST,
-    batch_of,
-    close,
-    nav,
-    preset,
-    ratio,
-    some_responses,
-    steady,
-    update,
-)
+from tests.train.batches import LONGEST, update
+from tests.train.test_objective import BELOW, batch_of, close, nav, preset, ratio, some_responses, steady
 
 ROW = [1.1, 0.05, 2.0, 0.5, 0.02, 1.0]
 OFF = [0.1833333, 0.0083333, 0.3333333, 0.0833333, 0.0033333, 0.1666667]

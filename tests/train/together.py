@@ -79,23 +79,19 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
 
 
 def work_all(jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
-    """``work`` with each of some inputs."""
     for inputs, changes in jobs:
         work(*inputs, **changes)
 
 
 def weights(out: Path, name: object) -> Tensors:
-    """The weights that were saved under a name."""
     return load_file(out / f"{name}.safetensors")
 
 
 def moments(out: Path, name: object) -> Tensors:
-    """The moments that were saved under a name."""
     return load_file(out / f"{name}/optimizer/moments.safetensors")
 
 
 def largest_difference(one: Tensors, other: Tensors) -> float:
-    """The largest difference of two states."""
     assert one.keys() == other.keys()
     return max(float((one[name] - other[name]).detach().abs().max()) for name in one)
 

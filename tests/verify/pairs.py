@@ -42,7 +42,6 @@ SOURCES = {
 
 
 def pairs() -> list[Pair]:
-    """All of them."""
     return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
 
 
@@ -73,7 +72,6 @@ def by_math_verify(several: Sequence[Pair]) -> list[str]:
 
 
 def main() -> None:
-    """Prints a table."""
     several = pairs()
     names = [pair["source"].partition("/")[0] for pair in several]
     columns = {

@@ -19,7 +19,6 @@ def tabs(deck: str) -> list[str]:
 
 
 def deck_of(decks: list[str], manifest: Manifest) -> str:
-    """The deck that shows an artifact."""
     (found,) = {deck for deck in decks if re.search(rf"<td[^>]*>{manifest.digest}</td>", deck)}
     return found
 

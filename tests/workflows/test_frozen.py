@@ -43,7 +43,6 @@ def processor() -> str:
 
 
 def numbers(folder: Path, config: str, workflow: str) -> dict[str, Any]:
-    """What a run gave, by stage."""
     runner = Runner(folder, ROOT / config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")

@@ -30,7 +30,6 @@ def score(prompt: str, response: str, answer: str) -> float | None:
 
 
 def rewards(store: Store) -> dict[str, list[float]]:
-    """Rewards of every verdicts artifact."""
     refs = [one.ref for one in store.manifests("verdicts")]
     return {ref.digest: read_table(store.path(ref) / "verdicts.parquet")["reward"].to_pylist() for ref in refs}
 

@@ -100,7 +100,6 @@ OPERATION = (
 
 
 def work(output: str) -> set[str]:
-    """Kinds of work that a run did."""
     titles = [[word for word in title.split() if word.isalpha()] for title in steps(output)]
     return {"evaluate" if "evaluate" in words else words[-1] for words in titles}
 
@@ -172,16 +171,6 @@ def test_another_benchmark_runs_nothing_else(finished: Finished, tmp_path: Path)
     told = runner.made("evaluation", "--evaluate", evaluate, "--prompts", prompts)
     assert "evaluate stage 2 mine" in steps(told)
     assert "on 1 problems" in told
-
-
-def test_a_moved_store_executes_nothing(finished: Finished, tmp_path: Path) -> None:
-    shutil.copytree(finished.runner.store, tmp_path / "moved")
-    told = finished.runner.made("mu_grpo_2", "--seed", "2", "--store", str(tmp_path / "moved"))
-    assert steps(told) == []
-    report = Path(re.search(r"^report +(\S+)$", told, re.MULTILINE)[1])
-    assert report.is_relative_to(tmp_path / "moved/report")
-    assert report.is_file()
-    assert f"mu-grpo inspect report/{report.parent.name} --store" in told
 
 
 def test_a_corrupted_artifact_is_named(finished: Finished, tmp_path: Path) -> None:

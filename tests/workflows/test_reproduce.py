@@ -87,7 +87,6 @@ def test_steps_that_runs_share_are_done_once(reproduced: Finished) -> None:
 
 
 def test_causes_add_up_to_the_difference_of_two_runs(reproduced: Finished) -> None:
-    """The engine's calls of both runs are known, and the causes of their difference add up to it."""
     store = reproduced.store
     reports = {one.facts["algorithm"]: one.ref for one in store.manifests("report")}
     runs = [load_run(store, "tiny", name, 0, reports[name]) for name in ("mu_grpo", "grpo")]
