@@ -49,7 +49,7 @@ def ks(samples: int) -> list[int]:
 
 
 def majority(classes_PK: npt.NDArray[np.int64]) -> Floats:
-    """Return maj@k, [P]: 1 where most votes are for the correct answer, else 0; at a tie the chance of it.
+    """Return maj@k, [P]: 1 if the correct answer has most votes, 1/n if it is one of n answers that have, else 0.
 
     Args:
         classes_PK: the class of each answer: ``CORRECT``, ``NO_VOTE``, or the number of a wrong answer.
@@ -129,7 +129,7 @@ def average_evaluations(
     manifests = [store.manifest(ref) for ref in evaluations]
     for manifest in manifests:
         if manifest.parents["policy"] != [policy]:
-            raise DataError(f"average: {manifest.ref} is no evaluation of {policy}; allowed: those of one policy.")
+            raise DataError(f"average: {manifest.ref} is not an evaluation of {policy}; allowed: those of one policy.")
     parents: Parents = {"policy": policy, "evaluations": list(evaluations)}
     with store.write("average", settings={}, parents=parents, seed=seed) as draft:
         measured = [json.loads(store.file(manifest, ACCURACY_FILE).read_text()) for manifest in manifests]

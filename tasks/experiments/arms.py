@@ -1,4 +1,4 @@
-"""The questions of the laboratory. Each has a set of arms, one of which is the reference."""
+"""The questions of the laboratory. Each has a set of arms, one of which the others are compared with."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -49,7 +49,7 @@ class Question:
     asks: str
     arms: tuple[Arm, ...]
     reference: str
-    """Name of the arm that the other arms are tested against."""
+    """Name of the arm that the others are compared with."""
 
 
 def _veto(name: str, direction: str, kappa: float, scope: str = "suffix") -> Arm:

@@ -165,7 +165,7 @@ def dynamic_part(function: F) -> F:
 def unpack_options(**defaults: object) -> Callable[[F], F]:
     """Declare the keys of the TypedDict of a function's ``**`` parameter as its inputs, with defaults by name.
 
-    Inputs that several workflows and tasks pass on are so declared once.
+    This way, inputs that several workflows and tasks pass on are declared once.
     """
 
     def decorate(function: F) -> F:

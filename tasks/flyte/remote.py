@@ -171,7 +171,7 @@ class Flyte:
         if not names:
             raise DeploymentError(f"{name}: no launch plan is registered in {where}. Register: {register}.")
         raise DeploymentError(
-            f"{name} is no launch plan in {where}; these are: {', '.join(names)}. Name one of them, or register: "
+            f"{name} is not a launch plan in {where}; these are: {', '.join(names)}. Name one of them, or register: "
             f"{register}."
         )
 
@@ -385,7 +385,7 @@ class Execution:
 def _config(path: Path | None) -> tuple[str, Config]:
     """Return the name of a config file for messages, and its content."""
     if path is not None and not path.is_file():
-        raise DeploymentError(f"--config: {path} is no file. Name one that holds {EXAMPLE}")
+        raise DeploymentError(f"--config: {path} is not a file. Name one that holds {EXAMPLE}")
     name = str(path or os.environ.get("FLYTECTL_CONFIG") or "~/.flyte/config.yaml")
     try:
         file = get_config_file(None if path is None else str(path))

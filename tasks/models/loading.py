@@ -134,7 +134,7 @@ def stop_token_ids(path: Path) -> list[int]:
     """Return the stop tokens: those of the generation settings, or else of the model's, and the tokenizer's own.
 
     Raises:
-        DataError: none of these files names a stop token, or one of them is no token id.
+        DataError: none of these files names a stop token, or one of them is not a token id.
     """
     stops: list[int] = []
     for name in (GENERATION, "config.json"):

@@ -36,8 +36,8 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
     begin = tokenizer.bos_token_id
     if begin is not None and any(own[:2] == [begin, begin] for own in ids):
         _warn(
-            f"prompts begin with {tokenizer.bos_token!r} twice: once is the tokenizer's own doing, or its chat "
-            "template's. Remove the other from prompts.template, or from the chat template."
+            f"prompts begin with {tokenizer.bos_token!r} twice: the tokenizer or its chat template adds one. "
+            "Remove the other one from prompts.template or from the chat template."
         )
     return ids
 

@@ -109,7 +109,7 @@ class Store:
                 file with the store's id is damaged.
         """
         if not is_place(str(uri)):
-            raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
+            raise ArtifactError(f"store: {str(uri)!r} cannot be a store; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
         try:
             root = Path(uri).expanduser().absolute()

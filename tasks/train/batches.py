@@ -53,7 +53,7 @@ def zeros(count: int, dtype: npt.DTypeLike, folder: Path | None = None) -> Array
     if not count:
         return np.zeros(0, dtype)
     with tempfile.TemporaryFile(dir=folder) as file:
-        # Room that is missing is an error here; found while a mapped page is written it would be a signal.
+        # A full disk raises OSError here; without this call it would kill the process (SIGBUS) when a page is written.
         os.posix_fallocate(file.fileno(), 0, count * np.dtype(dtype).itemsize)
         return np.asarray(np.memmap(file, dtype, "r+"))
 
@@ -216,7 +216,7 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
     """Plan the rows of each batch: a permutation of whole groups that the seed determines, each used once.
 
     Raises:
-        DataError: ``responses_per_update`` is no multiple of the group size that divides the number of responses.
+        DataError: ``responses_per_update`` is not a multiple of the group size that divides the number of responses.
     """
     size, count = responses.group_size, len(responses.group_R)
     if count % responses_per_update or responses_per_update % size:

@@ -1,4 +1,6 @@
-"""State that outlasts a stage, and state inside a stage, from which an interrupted one goes on with the same bits.
+"""Save and restore training state: the policy and the optimizer between stages, and checkpoints inside a stage.
+
+An interrupted stage continues from its checkpoint, bit for bit.
 
 Weights, AdamW's moments and counts are stored in fp32 under the names of the parameters, whatever held them: another
 backend or number of processes goes on from them. What follows from the stage's inputs and the number of updates is
@@ -108,12 +110,12 @@ class Resume:
         self._saved = 0
 
     def logp(self, first: int) -> Columns:
-        """Return the columns of the responses that the update ``first`` begins with; empty when there are none."""
+        """Return the saved log-probabilities of the responses whose first update is ``first``; empty if none are."""
         folder = distributed.find_on_all_ranks(_LOGP, first, lambda: self._progress.get(_LOGP, first))
         return {} if folder is None else _map_columns(folder / _COLUMNS)
 
     def keep_logp(self, first: int, columns: Columns) -> None:
-        """Save the columns of the responses that the update ``first`` begins with."""
+        """Save the log-probabilities of the responses whose first update is ``first``."""
         self._progress.put(_LOGP, first, lambda folder: save_columns(columns, folder / _COLUMNS))
 
     def due(self, done: int) -> bool:

@@ -57,12 +57,12 @@ def train_alternating(
     seed: int,
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
-    """Train on a stage's prompts in the order of ``optimize_stage``, with a refresh of rollouts every mu updates.
+    """Train for a stage, and sample new rollouts every mu updates.
 
-    With mu, ``updates_per_rollout``, equal to the stage's updates it makes the same updates as generate, verify and
-    optimize one after the other. Several processes may do it together, each with an engine of its own on its own
-    device; the leader writes. ``reference`` is the run's base policy, ``prompts`` are the stage's shards, and stages
-    count from 0.
+    The prompts are consumed in the same order as by ``optimize_stage``. With mu, ``updates_per_rollout``, equal to the
+    stage's updates it makes the same updates as generate, verify and optimize one after the other. Several processes
+    may do it together, each with an engine of its own on its own device; the leader writes. ``reference`` is the run's
+    base policy, ``prompts`` are the stage's shards, and stages count from 0.
 
     Returns:
         The next policy; its parents are the rollouts and verdicts of all refreshes.

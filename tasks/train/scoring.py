@@ -1,4 +1,4 @@
-"""Which responses of a stage take part in its updates, and log-probabilities of their tokens by several policies.
+"""Score the responses of a stage with several policies, and select those that take part in its updates.
 
 Shapes: T response tokens of a micro-batch, R responses, r those of a micro-batch.
 """
@@ -81,6 +81,7 @@ class StageTokens:
         found = self.selection
         outcome.groups += found.groups
         outcome.zero_variance_groups += found.zero_variance_groups
+        outcome.reward_sum += float(np.nansum(self.responses.reward_R[~self._not_finite_R]))
         outcome.unscored += found.unscored
         outcome.teaches |= bool(found.advantage_R.any())
         outcome.dropped += int(self._not_finite_R.sum())
@@ -160,8 +161,8 @@ class StageTokens:
     def bounds(self, micro_rows: Iterable[Ints]) -> Bounds:
         """Return the interval of the ratio in an update over some micro-batches.
 
-        One that is not fixed needs the log-ratios of all their tokens first: those of the current to the behavior
-        policy, or to the proximal policy where there is one.
+        If the gate computes its interval, this scores all tokens of the update first. Their log-ratios are to the
+        proximal policy if there is one, else to the behavior policy.
         """
         gate = self.settings.objective.gate
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]

@@ -1,4 +1,4 @@
-"""Train in one process and evaluate at equal distances: the unit of the laboratory."""
+"""Train in one process and evaluate after equal numbers of updates: the unit of the laboratory."""
 
 from collections.abc import Sequence
 from contextlib import closing

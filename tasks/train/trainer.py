@@ -87,7 +87,7 @@ class Trainer:
                 work.score(batches, first, self.reference, self.resume)
                 work.count(outcome, batches)
                 if last:
-                    outcome.check_teaches(first + total, mean_reward(responses.reward_R))
+                    outcome.check_teaches(first + total)
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(done)
             for staleness in range(done, total):

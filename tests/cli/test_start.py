@@ -161,7 +161,7 @@ def test_a_server_that_is_no_flyte(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "is no file. Name one that holds admin: {endpoint"),
+        (None, "is not a file. Name one that holds admin: {endpoint"),
         ("", "has no admin.endpoint"),
         ("admin: {insecure: true}", "has no admin.endpoint"),
         ("just a text", "flyte.yaml"),
