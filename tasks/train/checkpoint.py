@@ -29,7 +29,7 @@ from tasks.store.progress import Progress
 from tasks.train import distributed
 from tasks.train.backends import Backend
 from tasks.train.backends.backend import MOMENTS
-from tasks.train.outcome import Outcome
+from tasks.train.results import StageResults
 
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
 _PROGRESS = f"{OPTIMIZER}/progress.json"
@@ -91,7 +91,7 @@ def load_optimizer(folder: Path, backend: Backend) -> int:
 
 Columns = dict[str, npt.NDArray[np.float32]]
 """Log-probabilities of response tokens, by policy."""
-_WEIGHTS, _COLUMNS, _OUTCOME = "weights.safetensors", "columns.safetensors", "outcome.json"
+_WEIGHTS, _COLUMNS, _RESULTS = "weights.safetensors", "columns.safetensors", "results.json"
 _TRAIN, _LOGP = "train", "logp"
 
 
@@ -122,7 +122,7 @@ class Resume:
         """Return whether to save after ``done`` of the stage's updates."""
         return done - self._saved >= self._every or bool(distributed.broadcast_int(stop_requested()))
 
-    def save(self, backend: Backend, updates: int, outcome: Outcome, columns: Columns) -> None:
+    def save(self, backend: Backend, updates: int, results: StageResults, columns: Columns) -> None:
         """Save the state after an update, and delete states that are older than those kept.
 
         Raises:
@@ -135,15 +135,15 @@ class Resume:
                 save_file(weights, folder / _WEIGHTS)
             save_optimizer(folder, backend, updates)
             save_columns({name: one for name, one in columns.items() if name != "engine"}, folder / _COLUMNS)
-            (folder / _OUTCOME).write_text(json.dumps(asdict(outcome)))
+            (folder / _RESULTS).write_text(json.dumps(asdict(results)))
 
-        self._saved = len(outcome.rows)
+        self._saved = len(results.rows)
         self._progress.put(_TRAIN, self._saved, fill)
         self._progress.keep_newest(_TRAIN, self._kept)
         if distributed.broadcast_int(stop_requested()):
             stop(f"update {updates}")
 
-    def restore(self, backend: Backend, goes_on: Callable[[int], bool]) -> tuple[int, Outcome] | None:
+    def restore(self, backend: Backend, goes_on: Callable[[int], bool]) -> tuple[int, StageResults] | None:
         """Load the newest state into the backend, if ``goes_on`` accepts its number of updates.
 
         Returns:
@@ -151,8 +151,8 @@ class Resume:
         """
         number, newest = self._progress.newest(_TRAIN) or (0, None)
         done = distributed.broadcast_int(number)
-        # A state of another version of the project has no outcome.
-        mine = newest if number == done and newest and (newest / _OUTCOME).is_file() else None
+        # A state of another version of the project has no results.
+        mine = newest if number == done and newest and (newest / _RESULTS).is_file() else None
         folder = distributed.find_on_all_ranks(_TRAIN, done, lambda: mine)
         if folder is None:
             return None
@@ -161,7 +161,7 @@ class Resume:
             return None
         backend.set_weights(load_file(folder / _WEIGHTS))
         self._saved, self.columns = done, _map_columns(folder / _COLUMNS)
-        return load_optimizer(folder, backend), Outcome(**json.loads((folder / _OUTCOME).read_text()))
+        return load_optimizer(folder, backend), StageResults(**json.loads((folder / _RESULTS).read_text()))
 
 
 def _map_columns(path: Path) -> Columns:

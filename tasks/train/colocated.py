@@ -32,7 +32,7 @@ from tasks.tracking import open_tracker
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Resume
-from tasks.train.outcome import Outcome, Row
+from tasks.train.results import Row, StageResults
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_folder
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier
@@ -103,7 +103,7 @@ def train_alternating(
                     add_verdicts(verdicts)
                     progress.advance()
 
-                outcome = loop.train(partial(show, "optimize"), refreshed)
+                results = loop.train(partial(show, "optimize"), refreshed)
                 rolled.facts.update(
                     **timed_calls(loop.call_seconds, distributed.gather(loop.engine.work)),
                     **loop.counts.facts(part),
@@ -111,7 +111,7 @@ def train_alternating(
             judged.parents["rollouts"] = [rolled.ref]
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
-        save(draft, loop.trainer, loop.start, outcome, stage, updates_per_rollout)
+        save(draft, loop.trainer, loop.start, results, stage, updates_per_rollout)
     return draft.ref
 
 
@@ -189,7 +189,7 @@ class Colocated:
         after_update: Callable[[Row], None],
         refreshed: Callable[[pa.Table, pa.Table], None] = lambda _rollouts, _verdicts: None,
         must_teach: bool = True,
-    ) -> Outcome:
+    ) -> StageResults:
         """Make all updates of the stage; ``refreshed`` is called with rollouts and verdicts before the updates on them.
 
         With ``must_teach`` it is an error if all advantages of the stage are zero.

@@ -20,7 +20,7 @@ from tasks.train.backends import Backend
 from tasks.train.batches import Flags, Floats, Ints, Responses, micro_batches, shares, zeros
 from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.checkpoint import Columns, Resume
-from tasks.train.outcome import Outcome
+from tasks.train.results import StageResults
 from tasks.train.tokens import TokenBatch, log_ratio
 
 _AT_ONCE = 2**20
@@ -72,31 +72,31 @@ class StageTokens:
         if resume and not known:
             resume.keep_logp(first, {name: column for name, column in self.logp.items() if name != "engine"})
 
-    def count(self, outcome: Outcome, batches: Sequence[Ints]) -> None:
-        """Add what the selection says to the outcome of the stage.
+    def count(self, results: StageResults, batches: Sequence[Ints]) -> None:
+        """Add what the selection says to the results of the stage.
 
         Raises:
             GateError: too many log-probabilities are not finite, or engine and trainer differ too much.
         """
         found = self.selection
-        outcome.groups += found.groups
-        outcome.zero_variance_groups += found.zero_variance_groups
-        outcome.reward_sum += float(np.nansum(self.responses.reward_R[~self._not_finite_R]))
-        outcome.unscored += found.unscored
-        outcome.teaches |= bool(found.advantage_R.any())
-        outcome.dropped += int(self._not_finite_R.sum())
-        if outcome.dropped > self.settings.max_dropped_share * outcome.responses:
+        results.groups += found.groups
+        results.zero_variance_groups += found.zero_variance_groups
+        results.reward_sum += float(np.nansum(self.responses.reward_R[~self._not_finite_R]))
+        results.unscored += found.unscored
+        results.teaches |= bool(found.advantage_R.any())
+        results.dropped += int(self._not_finite_R.sum())
+        if results.dropped > self.settings.max_dropped_share * results.responses:
             raise GateError(
-                f"optimize: {outcome.dropped} of {outcome.responses} responses "
-                f"({outcome.dropped / outcome.responses:.1%}) have log-probabilities that are not finite; "
+                f"optimize: {results.dropped} of {results.responses} responses "
+                f"({results.dropped / results.responses:.1%}) have log-probabilities that are not finite; "
                 f"optimize.max_dropped_share allows {self.settings.max_dropped_share:.1%}. Look at the engine's "
                 "precision."
             )
         total, tokens, largest = self._mismatch(batches)
         mean = total / max(1, tokens)
-        outcome.mismatch_sum += total
-        outcome.mismatch_tokens += tokens
-        outcome.logp_mismatch_max = max(outcome.logp_mismatch_max, largest)
+        results.mismatch_sum += total
+        results.mismatch_tokens += tokens
+        results.logp_mismatch_max = max(results.logp_mismatch_max, largest)
         if not mean <= self.settings.max_logp_mismatch:
             raise GateError(
                 f"optimize: engine and trainer log-probabilities differ by {mean:.4f} on average (largest "

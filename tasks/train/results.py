@@ -26,7 +26,7 @@ EDGES = {
 
 
 @dataclass
-class Outcome:
+class StageResults:
     """Results of a stage so far; each refresh of rollouts adds to them."""
 
     responses: int
