@@ -188,11 +188,11 @@ class Colocated:
         self,
         after_update: Callable[[Row], None],
         refreshed: Callable[[pa.Table, pa.Table], None] = lambda _rollouts, _verdicts: None,
-        must_teach: bool = True,
+        require_signal: bool = True,
     ) -> StageResults:
         """Make all updates of the stage; ``refreshed`` is called with rollouts and verdicts before the updates on them.
 
-        With ``must_teach`` it is an error if all advantages of the stage are zero.
+        With ``require_signal`` it is an error if all advantages of the stage are zero.
         """
 
         def rollouts(number: int) -> tuple[Responses, Sequence[Ints]]:
@@ -207,7 +207,7 @@ class Colocated:
 
         self.trainer.after_update = after_update
         count, mu = len(self.refreshes), self.updates_per_rollout
-        return make_updates(self.trainer, self.stage, rollouts, count, mu, self.responses, kept, must_teach)
+        return make_updates(self.trainer, self.stage, rollouts, count, mu, self.responses, kept, require_signal)
 
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""

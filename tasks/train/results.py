@@ -44,20 +44,20 @@ class StageResults:
     unscored: int = 0
     dropped: int = 0
     """Responses with log-probabilities that are not finite."""
-    teaches: bool = False
+    has_signal: bool = False
     """Some advantage is not 0."""
     mismatch_sum: float = 0.0
     """Sum over ``mismatch_tokens`` of the absolute difference of the engine's and the trainer's log-probabilities."""
     mismatch_tokens: int = 0
     logp_mismatch_max: float = 0.0
 
-    def check_teaches(self, updates: int) -> None:
+    def check_signal(self, updates: int) -> None:
         """Check that some response of the stage, which has so many updates, has an advantage.
 
         Raises:
             NothingToLearnError: none has.
         """
-        if self.teaches:
+        if self.has_signal:
             return
         if self.unscored == self.responses:
             raise NothingToLearnError(

@@ -83,7 +83,7 @@ class StageTokens:
         results.zero_variance_groups += found.zero_variance_groups
         results.reward_sum += float(np.nansum(self.responses.reward_R[~self._not_finite_R]))
         results.unscored += found.unscored
-        results.teaches |= bool(found.advantage_R.any())
+        results.has_signal |= bool(found.advantage_R.any())
         results.dropped += int(self._not_finite_R.sum())
         if results.dropped > self.settings.max_dropped_share * results.responses:
             raise GateError(

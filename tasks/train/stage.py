@@ -92,7 +92,7 @@ def make_updates(
     updates_per_rollout: int,
     responses: int,
     kept: Callable[[int], bool] = lambda _: True,
-    must_teach: bool = True,
+    require_signal: bool = True,
 ) -> StageResults:
     """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` of them.
 
@@ -107,7 +107,7 @@ def make_updates(
         updates_per_rollout: mu.
         responses: responses of the stage.
         kept: tells whether the rollouts of the first n refreshes are still there after an interruption.
-        must_teach: whether it is an error if all advantages of the stage are zero.
+        require_signal: whether it is an error if all advantages of the stage are zero.
 
     Raises:
         SettingsError: there is not enough memory. See ``Trainer.train`` for the others.
@@ -118,7 +118,7 @@ def make_updates(
         for row in results.rows:
             trainer.after_update(row)
     for number in range(refreshes):
-        first, last = number * updates_per_rollout, must_teach and number == refreshes - 1
+        first, last = number * updates_per_rollout, require_signal and number == refreshes - 1
         collected, batches = rollouts(number)
         if len(results.rows) < first + updates_per_rollout:
             with enough_memory("optimize", _OUT_OF_MEMORY_FIX):

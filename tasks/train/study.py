@@ -86,7 +86,7 @@ def run_study(
                         loop.to_training()
 
                 try:
-                    loop.train(after_update, must_teach=False)
+                    loop.train(after_update, require_signal=False)
                 except GateError as error:
                     stopped = error.message
                     loop.to_generation()

@@ -87,7 +87,7 @@ class Trainer:
                 work.score(batches, first, self.reference, self.resume)
                 work.count(results, batches)
                 if last:
-                    results.check_teaches(first + total)
+                    results.check_signal(first + total)
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(done)
             for staleness in range(done, total):

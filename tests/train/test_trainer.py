@@ -210,7 +210,7 @@ def test_zero_advantages_are_an_error_at_the_end_of_a_stage_alone(small: Small, 
     trainer, plan = trainer_of(small), batches(responses)
     results = trainer.train(equal, plan[:1], 0, StageResults(96), last=False)
     trainer.train(responses, plan[:1], 0, results, first=1)
-    assert (results.groups, results.teaches, len(results.rows)) == (24, True, 2)
+    assert (results.groups, results.has_signal, len(results.rows)) == (24, True, 2)
 
 
 def test_the_error_names_the_mean_reward_of_all_refreshes(small: Small, responses: Responses) -> None:
