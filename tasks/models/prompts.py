@@ -31,10 +31,10 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
             if date is None
             else _chats(tokenizer, rows, date)
         )
-        for place, own in zip(places, found, strict=True):
-            ids[place] = own
+        for place, prompt_ids in zip(places, found, strict=True):
+            ids[place] = prompt_ids
     begin = tokenizer.bos_token_id
-    if begin is not None and any(own[:2] == [begin, begin] for own in ids):
+    if begin is not None and any(prompt_ids[:2] == [begin, begin] for prompt_ids in ids):
         _warn(
             f"prompts begin with {tokenizer.bos_token!r} twice: the tokenizer or its chat template adds one. "
             "Remove the other one from prompts.template or from the chat template."
@@ -52,10 +52,10 @@ def _tokenize_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) ->
     """Tokenise texts that the policy continues: without the special tokens that a tokenizer adds at their end."""
     with explain("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
         encoded = tokenizer(list(texts), return_special_tokens_mask=True)
-        ids = [list(own) for own in encoded["input_ids"]]
-        for own, added in zip(ids, encoded["special_tokens_mask"], strict=True):
-            while own and added[len(own) - 1]:
-                own.pop()
+        ids = [list(text_ids) for text_ids in encoded["input_ids"]]
+        for text_ids, added in zip(ids, encoded["special_tokens_mask"], strict=True):
+            while text_ids and added[len(text_ids) - 1]:
+                text_ids.pop()
     return ids
 
 
@@ -82,4 +82,4 @@ def _chats(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]]
             date_string=date,
             strftime_now=today.strftime,
         )["input_ids"]
-    return [list(own) for own in found]
+    return [list(chat_ids) for chat_ids in found]

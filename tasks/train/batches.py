@@ -138,20 +138,25 @@ def collect(
     """
     prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
-    made, judged = Rows(rollouts), Rows(verdicts)
+    rollout_rows, verdict_rows = Rows(rollouts), Rows(verdicts)
     whole_groups = -(-ROWS_AT_ONCE // group_size) * group_size
-    while (table := made.take(whole_groups)).num_rows + (beside := judged.take(whole_groups)).num_rows:
-        if table.num_rows != beside.num_rows or not all(table[name].equals(beside[name]) for name in _NAMES):
+    while True:
+        table, verdict_table = rollout_rows.take(whole_groups), verdict_rows.take(whole_groups)
+        if not table.num_rows + verdict_table.num_rows:
+            break
+        if table.num_rows != verdict_table.num_rows or not all(
+            table[name].equals(verdict_table[name]) for name in _NAMES
+        ):
             raise DataError(
-                f"verdicts name {judged.taken + judged.rest()} responses and rollouts {made.taken + made.rest()}, or "
-                "in another order: verify again."
+                f"verdicts name {verdict_rows.taken + verdict_rows.rest()} responses and rollouts "
+                f"{rollout_rows.taken + rollout_rows.rest()}, or in another order: verify again."
             )
-        table, first = table.combine_chunks(), made.taken - table.num_rows
+        table, first = table.combine_chunks(), rollout_rows.taken - table.num_rows
         _check_groups(table, group_size)
         prompts.add(table["prompt_token_ids"])
         responses.add(table["response_token_ids"])
         engine.add(table["engine_logp"])
-        reward.add(beside["reward"].to_numpy())
+        reward.add(verdict_table["reward"].to_numpy())
         group.add((first + np.arange(table.num_rows)) // group_size)
         truncated.add(pc.equal(table["finish_reason"], "length").to_numpy())
     return Responses(

@@ -48,8 +48,8 @@ class UpdateStatistics:
         sums = np.zeros(3)
         table = np.zeros((1 + len(_COLUMNS), sum(len(tokens[0]) for tokens in self._tokens)))
         start = 0
-        for own, tokens in zip(self._sums, self._tokens, strict=True):
-            sums += [float(value) for value in own]
+        for values, tokens in zip(self._sums, self._tokens, strict=True):
+            sums += [float(value) for value in values]
             response_T, *columns = (column.cpu().numpy() for column in tokens)
             end = start + len(response_T)
             table[0, start : start + 1], table[0, start + 1 : end] = 1, response_T[1:] != response_T[:-1]
@@ -178,14 +178,14 @@ class CloseUp:
         """
         if not len(self._rows):
             return []
-        tokens = {row: table for own in distributed.gather(self._tokens) for row, table in own.items()}
+        tokens = {row: table for part in distributed.gather(self._tokens) for row, table in part.items()}
         vetoed = np.array([tokens[row][_NOTED.index("vetoed")].sum() for row in self._rows.tolist()])
-        advantage, group = self._advantage_R[self._rows], self._responses.group_R[self._rows]
-        groups = [group == number for number in dict.fromkeys(group.tolist())]
-        differ = [own for own in groups if np.ptp(advantage[own]) > 0] or groups
-        own = next((own for own in differ if vetoed[own].any()), differ[0])
-        best = max(np.flatnonzero(own), key=lambda one: advantage[one])
-        worst = max(np.flatnonzero(own), key=lambda one: (-advantage[one], vetoed[one]))
+        advantage, numbers = self._advantage_R[self._rows], self._responses.group_R[self._rows]
+        groups = [numbers == number for number in dict.fromkeys(numbers.tolist())]
+        differ = [group for group in groups if np.ptp(advantage[group]) > 0] or groups
+        group = next((group for group in differ if vetoed[group].any()), differ[0])
+        best = max(np.flatnonzero(group), key=lambda one: advantage[one])
+        worst = max(np.flatnonzero(group), key=lambda one: (-advantage[one], vetoed[one]))
         chosen = [int(self._rows[one]) for one in dict.fromkeys((best, worst))]
         return [{**place, **self._example(row, tokens[row])} for row in chosen]
 

@@ -113,14 +113,14 @@ class Trainer:
         micro_rows = work.micro_rows(rows)
         bounds = work.bounds(micro_rows)
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)
-        for place, own in enumerate(micro_rows):
-            tokens, entropy_T = work.forward(own)
+        for index, part in enumerate(micro_rows):
+            tokens, entropy_T = work.forward(part)
             result = objective(tokens, self.settings.objective, self.max_response_tokens, bounds)
-            self.backend.backward(result.loss_sum, last=place == len(micro_rows) - 1)
+            self.backend.backward(result.loss_sum, last=index == len(micro_rows) - 1)
             denominator = denominator.to(result.denominator.device) + result.denominator
             statistics.add(result, tokens, entropy_T)
             if close_up:
-                close_up.add(own, tokens, result)
+                close_up.add(part, tokens, result)
         learning_rate = self.settings.learning_rate * min(1.0, (self.updates + 1) / (self.settings.warmup_updates + 1))
         grad_norm = self.backend.step(int(distributed.all_reduce_sum(denominator.cpu())), learning_rate)
         if not math.isfinite(grad_norm):
