@@ -91,7 +91,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ExecutionState:
     """State of an execution at one moment."""
 
     phase: str
@@ -296,7 +296,7 @@ class Execution:
         flyte = self._flyte
         return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"
 
-    def look(self) -> Seen:
+    def look(self) -> ExecutionState:
         """Request the state of the execution; nodes that had ended at an earlier call are not requested again."""
         with self._flyte._requests():
             closure = self._flyte._client.get_execution(self.request).closure
@@ -304,7 +304,7 @@ class Execution:
         error = closure.error.message
         if closure.HasField("abort_metadata"):
             error = f"{closure.abort_metadata.cause} ({closure.abort_metadata.principal or 'somebody'})"
-        return Seen(WorkflowPhase.Phase.Name(closure.phase).lower(), nodes, error)
+        return ExecutionState(WorkflowPhase.Phase.Name(closure.phase).lower(), nodes, error)
 
     def result(self) -> str:
         """Return the execution's result, as a table if the project defines its type."""
