@@ -28,20 +28,20 @@ _AT_ONCE = 2**20
 
 
 @dataclass
-class StageTokens:
+class ScoredResponses:
     """Responses of a stage or a refresh, which of them take part, and a column of log-probabilities for each policy."""
 
     responses: Responses
     backend: Backend
     settings: OptimizeSettings
     max_response_tokens: int
+    stage: int
+    """The stage, counted from 0."""
     seed: tuple[int, int, int]
     """The seed of random choices: the run's seed, the stage, and the updates before these responses."""
 
     def __post_init__(self) -> None:
         """Select responses by what is known before the policy has scored them."""
-        self.number = self.seed[1]
-        """The stage, counted from 0."""
         self.logp: Columns = {"engine": np.asarray(self.responses.engine_logp.flat, dtype=np.float32)}
         """Log-probabilities of all response tokens by policy: engine, behavior, and where used reference and proximal.
 
@@ -126,7 +126,7 @@ class StageTokens:
         The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit.
         """
         flat: Floats = zeros(len(self.logp["engine"]), np.float32, self.responses.folder)
-        with bar(f"stage {self.number + 1} {what}", len(batches)) as progress:
+        with bar(f"stage {self.stage + 1} {what}", len(batches)) as progress:
             for batch in batches:
                 for rows in self.micro_rows(batch):
                     logp_T = scorer(self._micro_batch(rows))[0]

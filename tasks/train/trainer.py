@@ -21,7 +21,7 @@ from tasks.train.checkpoint import Resume
 from tasks.train.diagnostics import CloseUp, UpdateStatistics
 from tasks.train.objective import objective
 from tasks.train.results import Row, StageResults
-from tasks.train.scoring import StageTokens
+from tasks.train.scoring import ScoredResponses
 
 Phase = Callable[[str], AbstractContextManager[None]]
 
@@ -80,7 +80,7 @@ class Trainer:
         total, done = len(batches) * schedule.updates_per_batch, len(results.rows) - first
         with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
-            work = StageTokens(responses, self.backend, self.settings, self.max_response_tokens, seed)
+            work = ScoredResponses(responses, self.backend, self.settings, self.max_response_tokens, stage, seed)
             if self.resume and done:
                 work.restore(self.resume.columns)
             else:
@@ -108,7 +108,7 @@ class Trainer:
                     self.resume.save(self.backend, self.updates, results, work.logp)
         return results
 
-    def _update(self, work: StageTokens, rows: Ints, close_up: CloseUp | None = None) -> Row:
+    def _update(self, work: ScoredResponses, rows: Ints, close_up: CloseUp | None = None) -> Row:
         """Make one update on the rows that take part, and return its diagnostics."""
         micro_rows = work.micro_rows(rows)
         bounds = work.bounds(micro_rows)
