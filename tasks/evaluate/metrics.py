@@ -111,7 +111,7 @@ def measure(
     }
 
 
-def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
+def accuracy_facts(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the measured accuracies, and the mean reward, for a manifest or a tracker."""
     found = {name: metrics[name] for name in ("accuracy", "greedy", "majority")}
     shown = {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
@@ -135,7 +135,7 @@ def average_evaluations(
         measured = [json.loads(store.file(manifest, ACCURACY_FILE).read_text()) for manifest in manifests]
         metrics = combine(measured)
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
-        draft.facts.update(headline(metrics))
+        draft.facts.update(accuracy_facts(metrics))
         draft.facts["benchmarks"] = {one["benchmark"]: one["accuracy"]["value"] for one in measured}
     return draft.ref
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 from tasks.data.benchmarks import BenchmarkNote
-from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, headline, measure
+from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, accuracy_facts, measure
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.process.interruption import save_on_sigterm
 from tasks.process.progress import bar
@@ -92,7 +92,7 @@ def evaluate_policy(
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
         # An earlier attempt may have generated some of the responses.
         counts = len(samples), sum(sample["finish_reason"] == "length" for sample in samples)
-        draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title, counts))
+        draft.facts.update(benchmark=note.name, **accuracy_facts(metrics), **limit.facts(title, counts))
         with open_tracker(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})
     return draft.ref

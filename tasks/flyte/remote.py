@@ -44,7 +44,7 @@ from tasks.report.summary import RunSummary
 from tasks.settings import Settings
 from tasks.settings.base import load_yaml
 from tasks.settings.deployment import VARIABLE
-from tasks.stored.results import EvaluatedPolicy
+from tasks.stored.results import PolicyAccuracies
 
 EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0
@@ -56,7 +56,7 @@ _UNNAMED = re.compile(r"d?n\d+")
 _MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
 """Names of mapped tasks; the group is the name of the function."""
 _ENDS = ("start-node", "end-node")
-_RESULTS = {kind.__name__: kind for kind in (RunSummary, EvaluatedPolicy, ReproductionResult)}
+_RESULTS = {kind.__name__: kind for kind in (RunSummary, PolicyAccuracies, ReproductionResult)}
 
 
 class NoAnswerError(DeploymentError):
