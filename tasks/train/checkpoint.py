@@ -143,8 +143,8 @@ class Resume:
         if distributed.broadcast_int(stop_requested()):
             stop(f"update {updates}")
 
-    def restore(self, backend: Backend, goes_on: Callable[[int], bool]) -> tuple[int, StageResults] | None:
-        """Load the newest state into the backend, if ``goes_on`` accepts its number of updates.
+    def restore(self, backend: Backend, can_continue: Callable[[int], bool]) -> tuple[int, StageResults] | None:
+        """Load the newest state into the backend, if ``can_continue`` accepts its number of updates.
 
         Returns:
             Updates of the run, and what training on the stage gave so far; None when there is no state.
@@ -156,7 +156,7 @@ class Resume:
         folder = distributed.find_on_all_ranks(_TRAIN, done, lambda: mine)
         if folder is None:
             return None
-        if not goes_on(done):
+        if not can_continue(done):
             self._progress.clear()
             return None
         backend.set_weights(load_file(folder / _WEIGHTS))

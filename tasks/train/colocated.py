@@ -202,12 +202,14 @@ class Colocated:
                 responses = collect([rollouts], [verdicts], self.rollout.responses_per_prompt)
             return responses, list(np.arange(rollouts.num_rows).reshape(-1, self.optimize.responses_per_update))
 
-        def kept(refreshes: int) -> bool:
+        def rollouts_are_stored(refreshes: int) -> bool:
             return all(self._find(number) is not None for number in range(refreshes))
 
         self.trainer.after_update = after_update
         count, mu = len(self.refreshes), self.updates_per_rollout
-        return make_updates(self.trainer, self.stage, rollouts, count, mu, self.responses, kept, require_signal)
+        return make_updates(
+            self.trainer, self.stage, rollouts, count, mu, self.responses, rollouts_are_stored, require_signal
+        )
 
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""

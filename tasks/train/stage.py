@@ -32,7 +32,7 @@ _OUT_OF_MEMORY_FIX = (
 )
 _NAMES = ["prompt_id", "sample_index"]
 _SAMPLED = [*_NAMES, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
-Rollouts = Callable[[int], tuple[Responses, Sequence[Ints]]]
+NextRefresh = Callable[[int], tuple[Responses, Sequence[Ints]]]
 """A function from the number of a refresh, from 0, to its responses and the rows of its batches."""
 
 
@@ -87,39 +87,43 @@ def optimize_stage(
 def make_updates(
     trainer: Trainer,
     stage: int,
-    rollouts: Rollouts,
+    next_refresh: NextRefresh,
     refreshes: int,
     updates_per_rollout: int,
     responses: int,
-    kept: Callable[[int], bool] = lambda _: True,
+    rollouts_are_stored: Callable[[int], bool] = lambda _: True,
     require_signal: bool = True,
 ) -> StageResults:
     """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` of them.
 
     The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. An interrupted stage goes on
-    from the newest state of ``trainer.resume``, where the rollouts of all refreshes before it were ``kept``.
+    from the newest state of ``trainer.resume``, where the rollouts of all refreshes before it are stored.
 
     Args:
         trainer: the policy, and how it is trained.
         stage: counts from 0.
-        rollouts: called for one refresh after the other, when the updates on the refresh before are made.
+        next_refresh: called for one refresh after the other, when the updates on the refresh before are made.
         refreshes: number of refreshes in the stage.
         updates_per_rollout: mu.
         responses: responses of the stage.
-        kept: tells whether the rollouts of the first n refreshes are still there after an interruption.
+        rollouts_are_stored: tells whether the rollouts of the first n refreshes are still there after an interruption.
         require_signal: whether it is an error if all advantages of the stage are zero.
 
     Raises:
         SettingsError: there is not enough memory. See ``Trainer.train`` for the others.
     """
     results, resume = StageResults(responses, noted_updates(refreshes * updates_per_rollout)), trainer.resume
-    if resume and (state := resume.restore(trainer.backend, lambda done: kept(-(-done // updates_per_rollout)))):
+
+    def can_continue(done: int) -> bool:
+        return rollouts_are_stored(-(-done // updates_per_rollout))
+
+    if resume and (state := resume.restore(trainer.backend, can_continue)):
         trainer.updates, results = state
         for row in results.rows:
             trainer.after_update(row)
     for number in range(refreshes):
         first, last = number * updates_per_rollout, require_signal and number == refreshes - 1
-        collected, batches = rollouts(number)
+        collected, batches = next_refresh(number)
         if len(results.rows) < first + updates_per_rollout:
             with enough_memory("optimize", _OUT_OF_MEMORY_FIX):
                 trainer.train(collected, batches, stage, results, first, last)
