@@ -28,7 +28,7 @@ from tasks.store.tables import ROLLOUTS, read_table, rollouts_schema, table_writ
 
 NEARLY_ALL = 0.9
 """A warning is given if at least this share of the responses ends at the limit."""
-_MOST = 0.5
+_MAJORITY = 0.5
 """If at least this share of the responses at the limit has the same first special token, the warning proposes it as a
 stop token."""
 
@@ -202,7 +202,7 @@ class AtLimit:
 
     def _suggest_fix(self) -> str:
         for token, count in self._first.most_common(1):
-            if count >= _MOST * self.cut:
+            if count >= _MAJORITY * self.cut:
                 return (
                     f"{percent(count / self.cut)} of them continue after {self._token_name(token)}: to stop there, add "
                     f"{token} to eos_token_id in the generation_config.json of the base policy."
