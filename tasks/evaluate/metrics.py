@@ -100,7 +100,7 @@ def measure(
         "truncated": float(np.mean([sample["finish_reason"] == "length" for sample in sampled])),
         "outcomes": dict(Counter(str(sample["outcome"]) for sample in samples)),
         "by_level": {
-            str(level): float(correct_PK[[place for place, one in enumerate(level_P) if one == level]].mean())
+            str(level): float(correct_PK[[index for index, one in enumerate(level_P) if one == level]].mean())
             for level in sorted({one for one in level_P if one is not None})
         },
         "by_problem": {
@@ -174,4 +174,4 @@ def _mean_over(measured: Sequence[Mapping[str, Any]], name: str) -> dict[str, fl
 
 def _estimate(*benchmarks: Floats) -> dict[str, float]:
     """Return ``value``, ``low`` and ``high`` of a mean over benchmarks of the values of their problems, [P] each."""
-    return asdict(interval_of([{str(place): values_P[None] for place, values_P in enumerate(benchmarks)}]))
+    return asdict(interval_of([{str(index): values_P[None] for index, values_P in enumerate(benchmarks)}]))

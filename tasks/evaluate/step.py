@@ -81,9 +81,9 @@ def evaluate_policy(
             check_failures(zip(verdicts, names, strict=True), verify, len(samples))
             for sample, verdict in zip(samples, verdicts, strict=True):
                 sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
-            places = [place for place, sample in enumerate(samples) if sample["sample_index"] != GREEDY]
+            sampled = [index for index, sample in enumerate(samples) if sample["sample_index"] != GREEDY]
             classes = (
-                answer_classes([samples[one] for one in places], [verdicts[one] for one in places], verifier)
+                answer_classes([samples[index] for index in sampled], [verdicts[index] for index in sampled], verifier)
                 if note.answer_type == "math"
                 else None
             )

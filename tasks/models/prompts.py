@@ -21,18 +21,18 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
     """
     ids: list[list[int]] = [[] for _ in prompts]
     alike: dict[str | None, list[int]] = {}
-    for place, row in enumerate(prompts):
-        alike.setdefault(row["date"] if row["chat"] else None, []).append(place)
+    for index, row in enumerate(prompts):
+        alike.setdefault(row["date"] if row["chat"] else None, []).append(index)
     # One call for all rows: a call for each would take several times as long.
-    for date, places in alike.items():
-        rows = [prompts[place] for place in places]
+    for date, indices in alike.items():
+        rows = [prompts[index] for index in indices]
         found = (
             _tokenize_texts(tokenizer, [row["prompt"] for row in rows])
             if date is None
             else _chats(tokenizer, rows, date)
         )
-        for place, prompt_ids in zip(places, found, strict=True):
-            ids[place] = prompt_ids
+        for index, prompt_ids in zip(indices, found, strict=True):
+            ids[index] = prompt_ids
     begin = tokenizer.bos_token_id
     if begin is not None and any(prompt_ids[:2] == [begin, begin] for prompt_ids in ids):
         _warn(

@@ -80,14 +80,15 @@ class Ragged:
 
     def of(self, rows: Ints) -> npt.NDArray[np.generic]:
         """Return all elements of some rows, row after row."""
-        return self.flat[self.places(rows)]
+        return self.flat[self.indices(rows)]
 
-    def places(self, rows: Ints) -> Ints:
+    def indices(self, rows: Ints) -> Ints:
         """Return the indices into ``flat`` of all elements of some rows, row after row."""
         lengths = self.lengths_of(rows)
         ends = lengths.cumsum()
-        places: Ints = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
-        return places
+        shift = self.offsets[rows] - ends + lengths
+        indices: Ints = np.arange(ends[-1] if len(ends) else 0) + np.repeat(shift, lengths)
+        return indices
 
 
 @dataclass(frozen=True)
@@ -197,9 +198,9 @@ def _check_groups(table: pa.Table, group_size: int) -> None:
     due = names.take(pa.array(row - row % group_size))
     wrong = (sample_index != row % group_size) | ~pc.equal(names, due).to_numpy()
     if wrong.any():
-        place = int(wrong.argmax())
+        index = int(wrong.argmax())
         raise DataError(
-            f"response {(names[place].as_py(), int(sample_index[place]))}: {(due[place].as_py(), place % group_size)} "
+            f"response {(names[index].as_py(), int(sample_index[index]))}: {(due[index].as_py(), index % group_size)} "
             f"was due. Every group must have {group_size} responses, in order."
         )
     if rest := len(row) % group_size:
@@ -262,14 +263,14 @@ def shares(parts: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> li
         return [list(parts) or [nothing]]
     dealt = list(parts)
     while not dealt or len(dealt) % processes:
-        divisible = [place for place, part in enumerate(dealt) if len(part) > 1]
+        divisible = [index for index, part in enumerate(dealt) if len(part) > 1]
         if not divisible:
             dealt.append(nothing)
             continue
-        largest = dealt.pop(max(divisible, key=lambda place: int(sequence_tokens_R[dealt[place]].sum())))
+        largest = dealt.pop(max(divisible, key=lambda index: int(sequence_tokens_R[dealt[index]].sum())))
         dealt += [largest[::2], largest[1::2]]
     dealt.sort(key=lambda part: -int(sequence_tokens_R[part].sum()))
     rounds = [dealt[start : start + processes] for start in range(0, len(dealt), processes)]
     # Every second round is reversed, so that no process always gets the largest.
-    turned = [parts[::-1] if place % 2 else parts for place, parts in enumerate(rounds)]
+    turned = [parts[::-1] if index % 2 else parts for index, parts in enumerate(rounds)]
     return [[parts[process] for parts in turned] for process in range(processes)]

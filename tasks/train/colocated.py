@@ -252,8 +252,8 @@ class Colocated:
         with self.phase("generate"):
             began = time.perf_counter()
             name = f"{self.policy.digest}+{self.trainer.updates}"
-            places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
-            own = [prompts[place] for place in places]
+            indices = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
+            own = [prompts[index] for index in indices]
             sampled = sample(
                 self.engine, self.tokenizer, self.rollout, own, name, self.stage, self.seed, unfit=self.counts.unfit
             )

@@ -113,9 +113,9 @@ class ScoredResponses:
         tokens, total, largest = 0, 0.0, 0.0
         engine, behavior = self.logp["engine"], self.logp["behavior"]
         for batch in batches:
-            places = self.responses.response_tokens.places(self.selection.active_rows(batch))
-            difference_T: Floats = np.abs(behavior[places].astype(np.float64) - engine[places])
-            tokens, total = tokens + len(places), total + float(difference_T.sum())
+            indices = self.responses.response_tokens.indices(self.selection.active_rows(batch))
+            difference_T: Floats = np.abs(behavior[indices].astype(np.float64) - engine[indices])
+            tokens, total = tokens + len(indices), total + float(difference_T.sum())
             largest = max(largest, float(difference_T.max(initial=0.0)))
         return total, tokens, largest
 
@@ -130,7 +130,7 @@ class ScoredResponses:
             for batch in batches:
                 for rows in self.micro_rows(batch):
                     logp_T = scorer(self._micro_batch(rows))[0]
-                    flat[self.responses.response_tokens.places(rows)] = logp_T.cpu().numpy()
+                    flat[self.responses.response_tokens.indices(rows)] = logp_T.cpu().numpy()
                 progress.advance()
         distributed.all_reduce_sum(torch.from_numpy(flat))
         return flat
@@ -146,14 +146,14 @@ class ScoredResponses:
         """Score a micro-batch by the current policy; return the objective's input and the entropies."""
         packed = self._micro_batch(rows)
         logp_T, entropy_T = self.backend(packed)
-        places, device = self.responses.response_tokens.places(rows), logp_T.device
+        indices, device = self.responses.response_tokens.indices(rows), logp_T.device
         advantage_r = self.selection.advantage_R.index_select(0, torch.from_numpy(rows))
         tokens = TokenBatch(
             logp_T=logp_T,
             advantage_T=advantage_r.index_select(0, packed.response_T).to(device),
             response_T=packed.response_T.to(device),
             responses=len(rows),
-            **{f"{policy}_logp_T": torch.from_numpy(flat[places]).to(device) for policy, flat in self.logp.items()},
+            **{f"{policy}_logp_T": torch.from_numpy(flat[indices]).to(device) for policy, flat in self.logp.items()},
         )
         return tokens, entropy_T
 

@@ -182,8 +182,8 @@ def load_trainer(
     """
     release()
     # DeepSpeed moves to its GPU only what stays there: in bfloat16 its own partition of the fp32 weights.
-    place = "cpu" if settings.backend.kind == "deepspeed" else None
-    model = load_model(start_folder(settings, folder, base), place=place)
+    to_device = "cpu" if settings.backend.kind == "deepspeed" else None
+    model = load_model(start_folder(settings, folder, base), to_device=to_device)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed)
         if (folder / ADAPTER).is_dir():

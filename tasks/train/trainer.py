@@ -99,9 +99,9 @@ class Trainer:
                 noted = len(results.rows) in results.noted
                 close_up = CloseUp(responses, work.selection, batches[batch]) if noted else None
                 row = self._update(work, batches[batch], close_up)
-                place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
-                results.rows.append({**place, **row})
-                results.examples += close_up.examples(place) if close_up else []
+                labels = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
+                results.rows.append({**labels, **row})
+                results.examples += close_up.examples(labels) if close_up else []
                 progress.advance(note="" if row["reward"] is None else f"reward {row['reward']:.3f}")
                 self.after_update(results.rows[-1])
                 if self.resume and not (last and staleness + 1 == total) and self.resume.due(len(results.rows)):
