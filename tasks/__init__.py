@@ -1,4 +1,4 @@
-"""A folder for each step of the graph, and for what steps share; flyte/ alone makes tasks of them."""
+"""One folder per step, and folders for what steps share. Only flyte/ turns steps into Flyte tasks."""
 
 import os
 

@@ -2,18 +2,18 @@
 
 from datetime import datetime
 
-MISSING = "–"  # noqa: RUF001 - a dash in a table
+DASH = "–"  # noqa: RUF001 - a dash in a table
 MINUS = "−"  # noqa: RUF001 - as wide as a plus
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
     """Return a fraction in percent: ``0.849`` is ``84.9 %``."""
-    return MISSING if fraction is None else f"{100 * fraction:.{digits}f} %"
+    return DASH if fraction is None else f"{100 * fraction:.{digits}f} %"
 
 
 def points(difference: float | None) -> str:
     """Return a difference of fractions in percentage points: ``0.012`` is ``+1.2``."""
-    return MISSING if difference is None else f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
+    return DASH if difference is None else f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
 
 
 def format_saving(seconds: float) -> str:
@@ -30,7 +30,7 @@ def percent_range(low: float, high: float) -> str:
 def number(value: float | None, digits: int = 1) -> str:
     """Return a number with thousands separators."""
     if value is None:
-        return MISSING
+        return DASH
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
@@ -41,7 +41,7 @@ def pluralize(count: int, noun: str) -> str:
 
 def tiny(value: float | None) -> str:
     """Return a small number in scientific notation: ``3.2e-05``."""
-    return MISSING if value is None else f"{value:.1e}" if value else "0"
+    return DASH if value is None else f"{value:.1e}" if value else "0"
 
 
 def duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"m
 from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import close_evaluation, open_evaluation
 from tasks.settings import EvaluateSettings, Given, OperationSettings, PromptsSettings, VerifySettings
-from tasks.stored.results import EvaluatedPolicy
+from tasks.stored.results import PolicyAccuracies
 from workflows.stages import evaluate as evaluate_policy
 from workflows.stages import prepare_benchmarks
 
@@ -23,7 +23,7 @@ def evaluation(
     store: str = "runs",
     policy: str = "latest",
     seed: int = 0,
-) -> EvaluatedPolicy:
+) -> PolicyAccuracies:
     """Evaluate a stored policy: ``policy/0123abcd``, or ``latest``, the last policy of the latest finished run.
 
     ``prompts`` gives the problems of the benchmark ``held_out``, and ``template``, ``chat`` and ``date`` of benchmarks

@@ -11,7 +11,7 @@ from typing import NamedTuple, Unpack
 
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Form, Part
+from tasks.experiments.arms import FULL, QUESTIONS, QUICK, LaboratorySize, Part
 from tasks.experiments.result import LaboratoryResult
 from tasks.flyte.decorators import named, unpack_options, workflow
 from tasks.flyte.ends import open_run
@@ -73,19 +73,19 @@ def add_runs(part: Part, updates: int, seeds: Sequence[int], start: Callable[...
     ]
 
 
-def make_workflow(form: Form, part: Part) -> PythonFunctionWorkflow:
+def make_workflow(size: LaboratorySize, part: Part) -> PythonFunctionWorkflow:
     """Make the workflow of a part: all its arms on all seeds, and their comparison."""
 
     @unpack_options(**_SECTIONS)
     def graph(overrides: str = "", **sections: Unpack[RunSections]) -> LaboratoryResult:
-        inputs = {"evaluations": form.evaluations, "overrides": overrides, **sections}
-        runs = add_runs(part, form.updates, form.seeds, arm, **inputs)
+        inputs = {"evaluations": size.evaluations, "overrides": overrides, **sections}
+        runs = add_runs(part, size.updates, size.seeds, arm, **inputs)
         store = runs[0].store
         compared = named(compare_arms(store=store, part=part, studies=[run.study for run in runs]), "compare")
         return named(close_laboratory(store=store, result=compared), "close-laboratory")
 
-    graph.__name__ = graph.__qualname__ = f"{form.name}_{part}"
-    graph.__doc__ = f"{QUESTIONS[part].title}: {QUESTIONS[part].asks}"
+    graph.__name__ = graph.__qualname__ = f"{size.name}_{part}"
+    graph.__doc__ = f"{QUESTIONS[part].title}: {QUESTIONS[part].text}"
     return workflow(graph)
 
 

@@ -30,8 +30,8 @@ def laboratory(
     from tasks.experiments.spread import Plan, run_part
     from tasks.store import Store
 
-    form = QUICK if quick else FULL
-    plan = Plan(part, form, config or Path(form.config), jobs or os.cpu_count() or 1, overrides)
+    size = QUICK if quick else FULL
+    plan = Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides)
     store = plan.settings(QUESTIONS[part].arms[0]).store
     ref = run_part(plan, log_folder(store))
     if docs is not None:

@@ -1,6 +1,6 @@
 """The ``mu-grpo`` command.
 
-It starts fast: it never imports torch or flytekit, and imports other modules only in the functions that need them.
+Starting it imports neither torch nor flytekit; a command imports what it needs.
 """
 
 import shlex

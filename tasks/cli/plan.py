@@ -17,7 +17,7 @@ from tasks.cluster.memory import training_memory
 from tasks.cluster.plan import ClusterPlan
 from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import ROWS, Prediction, evaluation_responses, problem_count
-from tasks.formats import MISSING, duration, label, pluralize, size
+from tasks.formats import DASH, duration, label, pluralize, size
 from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.evaluate import Measure
@@ -211,10 +211,10 @@ def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
         table.add_row(
             phase.name,
             str(phase.pods),
-            str(phase.pod_gpus) if phase.pod_gpus else MISSING,
-            _count(phase.tokens) if phase.tokens else MISSING,
+            str(phase.pod_gpus) if phase.pod_gpus else DASH,
+            _count(phase.tokens) if phase.tokens else DASH,
             _hours(phase.pod_seconds),
-            _hours(phase.gpu_seconds) if phase.pod_gpus else MISSING,
+            _hours(phase.gpu_seconds) if phase.pod_gpus else DASH,
             duration(phase.wall_seconds),
             f"{phase.price:,.2f}",
         )
@@ -231,7 +231,7 @@ def _side_by_side(plan: ClusterPlan) -> Table:
 
     def cells(prediction: Prediction) -> dict[str, str]:
         seconds, show = (prediction.gpu_seconds, _hours) if plan.gpus else (prediction.seconds, duration)
-        rows = {f"  {label(row)}": show(seconds[row]) if row in seconds else MISSING for row in ledger_rows}
+        rows = {f"  {label(row)}": show(seconds[row]) if row in seconds else DASH for row in ledger_rows}
         wall = duration(prediction.wall_seconds)
         counts = {
             "updates": _count(prediction.updates),

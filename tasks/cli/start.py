@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks.errors import SettingsError, UserError
-from tasks.flyte.remote import Attempt, Execution, Flyte, NoAnswerError, Node, Seen
+from tasks.flyte.remote import Attempt, Execution, ExecutionState, Flyte, NoAnswerError, Node
 from tasks.formats import duration
 
 _POLL_SECONDS = 3.0
@@ -76,7 +76,7 @@ def _wait(execution: Execution, follow_command: str) -> None:
     print(f"\n{execution.result()}", flush=True)
 
 
-def follow(execution: Execution) -> Seen:
+def follow(execution: Execution) -> ExecutionState:
     """Print a line for every change until the execution ends, and return its last state."""
     progress, last_answer = Progress(), time.monotonic()
     is_reported = False
@@ -105,7 +105,7 @@ class Progress:
         self._phases: dict[str, str] = {}
         self._printed: set[tuple[str, int, str]] = set()
 
-    def lines(self, seen: Seen, now: datetime) -> Iterator[str]:
+    def lines(self, seen: ExecutionState, now: datetime) -> Iterator[str]:
         """Yield a line for each node whose phase changed, each attempt that failed, and each pod that cannot start."""
         width = max([24, *(len(node.path) for node in seen.nodes)])
         for node in seen.nodes:
@@ -135,7 +135,7 @@ class Progress:
             yield description
 
 
-def describe_end(seen: Seen) -> str:
+def describe_end(seen: ExecutionState) -> str:
     """Return the failed node and its error, for an execution that did not succeed."""
     phase = _WORDS.get(seen.phase, seen.phase)
     failed = [node for node in seen.nodes if node.phase in ("failed", "timed_out") and node.error]

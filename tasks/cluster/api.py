@@ -20,7 +20,7 @@ _LOGIN = (
     "the network or VPN from this machine; a slow server: --timeout"
 )
 STRANGE = (
-    "an answer that is none of Kubernetes'",
+    "the answer does not come from an API server",
     "Check that the address is an API server's, not a proxy's or a login page's",
 )
 """Finding and fix for a server that is not Kubernetes. Its answer is not shown, because it may contain a secret."""

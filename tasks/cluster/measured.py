@@ -50,7 +50,7 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
     report = next((one for one in reports if alternates(one) == run.alternates), reports[0])
     history = load_finished(store, report)
     if not history.stages:
-        raise DataError(f"{place}: its run made no update, so it tells nothing. Name another store.")
+        raise DataError(f"{place}: its run made no update, so no rates can be measured from it. Name another store.")
     name = f"{history.algorithm}, mu {history.updates_per_rollout}, seed {history.seed}, {report.ref}"
     return read_rates(run, history, assumed, place), name
 
@@ -194,6 +194,6 @@ def _check_same_kind(
     ):
         if there != here:
             raise DataError(
-                f"{place}: its run has {name} {there}, the planned one {here}, so its rates tell nothing. Name the "
-                "store of a run like the planned one, or leave --measured out."
+                f"{place}: its run has {name} {there}, the planned one {here}, so its rates do not apply. Name "
+                "the store of a run like the planned one, or leave --measured out."
             )

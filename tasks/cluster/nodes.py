@@ -32,13 +32,13 @@ class Obstacle(NamedTuple):
         return {LABEL: "no label ", TAINT: "taint "}.get(self.kind, "") + self.what
 
 
-class Look(NamedTuple):
+class NodeMatch(NamedTuple):
     """Result of matching a pod with a node."""
 
     node: str
-    ever: int
+    if_empty: int
     """Number of such pods that fit if only daemon sets run on the node."""
-    now: int
+    free_now: int
     """Number of such pods that fit beside the pods that run on the node."""
     obstacle: Obstacle | None
     """Reason why no pod fits; None if one fits now."""
@@ -82,15 +82,15 @@ def required_terms(spec: Object) -> list[Object]:
     return list((affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms", ()))
 
 
-def look_at(node: Object, spec: Object, pods: Iterable[Object]) -> Look:
+def match_node(node: Object, spec: Object, pods: Iterable[Object]) -> NodeMatch:
     """Match a pod with a node. ``pods`` are the pods of the cluster that have not ended."""
     name = node["metadata"]["name"]
     if obstacle := _label_obstacle(spec, node) or _taint_obstacle(spec, node):
-        return Look(name, 0, 0, obstacle)
+        return NodeMatch(name, 0, 0, obstacle)
     running = [pod for pod in pods if pod["spec"].get("nodeName") == name]
     daemons = [pod for pod in running if _is_daemon(pod)]
-    (ever, never), (now, obstacle) = _count_fitting(spec, node, daemons), _count_fitting(spec, node, running)
-    return Look(name, ever, now, never or obstacle)
+    (if_empty, never), (free_now, obstacle) = _count_fitting(spec, node, daemons), _count_fitting(spec, node, running)
+    return NodeMatch(name, if_empty, free_now, never or obstacle)
 
 
 def requests(spec: Object) -> dict[str, float]:

@@ -69,7 +69,9 @@ def plan_cluster(
             f"{', '.join(KNOWN)}"
         )
     if gpus == 0 and store is None:
-        raise SettingsError("gpus: 0 is one process on this machine, whose speed a run must tell: add --measured.")
+        raise SettingsError(
+            "gpus: 0 means one process on this machine. Its speed is taken from a finished run: add --measured STORE."
+        )
     if gpus == 0 and accelerator is not None:
         raise SettingsError(f"accelerator: {accelerator!r} with gpus 0; allowed: none")
     costs, pool = CostSettings.read(prices), None

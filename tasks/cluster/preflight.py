@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Unknown, run_check
-from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, Look, Obstacle, look_at, role_pod
+from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, NodeMatch, Obstacle, match_node, role_pod
 from tasks.cluster.services import check_flyte, check_image, probe_store, version_numbers
 from tasks.formats import first_names
 from tasks.settings import RunSettings
@@ -101,8 +101,8 @@ class _Cluster:
                 continue
             pod = role_pod(role, deployment, templates[template], run.alternates)
             yield run_check(f"pod of {role}", partial(self._admission, role, pod))
-            looks = [look_at(node, pod["spec"], running or ()) for node in nodes]
-            yield Finding(f"nodes for {role}", *self._room(role, looks, running is not None))
+            matches = [match_node(node, pod["spec"], running or ()) for node in nodes]
+            yield Finding(f"nodes for {role}", *self._room(role, matches, running is not None))
 
     def server(self) -> Result:
         version = str(self._api.ask("/version").get("gitVersion"))
@@ -166,27 +166,27 @@ class _Cluster:
         fix = f"Change pods.{role} of the deployment, the pod template {template}, or what it names: {_APPLY}"
         return "failed", f"the API server refuses it: {refusal}", fix
 
-    def _room(self, role: Role, looks: Sequence[Look], pods_known: bool) -> Result:
+    def _room(self, role: Role, matches: Sequence[NodeMatch], pods_known: bool) -> Result:
         run, deployment = self._run, self._deployment
-        fitting = [one for one in looks if one.ever]
-        ever, now = sum(one.ever for one in looks), sum(one.now for one in looks)
+        fitting = [one for one in matches if one.if_empty]
+        if_empty, free_now = sum(one.if_empty for one in matches), sum(one.free_now for one in matches)
         must = deployment.train_nodes if role == "train" else 1
         wanted = min(run.shards, deployment.max_parallelism) if role == "rollout" else must
-        if not looks:
+        if not matches:
             return "failed", "the cluster has no node", "Add nodes"
         if not fitting:
-            return explain_unschedulable(looks, role, deployment.pod(role).template)
-        fits = f"fits {len(fitting)} of {len(looks)} nodes"
-        if ever < must:
-            found = f"{fits}, which hold {ever} of the {must} that must run at once"
+            return explain_unschedulable(matches, role, deployment.pod(role).template)
+        fits = f"fits {len(fitting)} of {len(matches)} nodes"
+        if if_empty < must:
+            found = f"{fits}, which hold {if_empty} of the {must} that must run at once"
             return "failed", found, "Add nodes to its pool, or lower train_nodes"
         if not pods_known:
             return "ok", f"{fits}; their free resources are unknown", ""
-        if now < wanted:
+        if free_now < wanted:
             full = "".join(f"; {one.node}: {one.obstacle}" for one in fitting if one.obstacle)
-            found = f"{fits}; room for {now} of {wanted} at once now{full}"
+            found = f"{fits}; room for {free_now} of {wanted} at once now{full}"
             return "warning", found, "Wait for running pods to end, or add nodes to its pool"
-        return "ok", f"{fits}; room for {now} now", ""
+        return "ok", f"{fits}; room for {free_now} now", ""
 
 
 def _fits_quota(requested: str, limited: str) -> bool:
@@ -195,10 +195,10 @@ def _fits_quota(requested: str, limited: str) -> bool:
     return all(quantity(asked[name]) <= quantity(most[name]) for name in asked)
 
 
-def explain_unschedulable(looks: Sequence[Look], role: Role, template: str) -> Result:
+def explain_unschedulable(matches: Sequence[NodeMatch], role: Role, template: str) -> Result:
     """Return a finding with the obstacles of all nodes, the nearest node first, and the fix for its obstacle."""
     nodes = dict[Obstacle, list[str]]()
-    for one in looks:
+    for one in matches:
         if one.obstacle:
             nodes.setdefault(one.obstacle, []).append(one.node)
     nearest = max(nodes)

@@ -38,12 +38,18 @@ def probe_store(uri: str, seconds: float) -> Result:
             kept = bucket.read(key)
         finally:
             bucket.delete([key])
-    except (ArtifactError, ValueError) as error:  # ValueError: the endpoint is no URL.
+    except (ArtifactError, ValueError) as error:  # ValueError: the endpoint is not a URL.
         message = error.message if isinstance(error, ArtifactError) else f"{uri}: {error}"
-        fix = "Correct what it names; for a store in the cluster: kubectl port-forward, and AWS_ENDPOINT_URL for it"
+        fix = (
+            "Correct what the message names; for a store in the cluster: kubectl port-forward, and AWS_ENDPOINT_URL "
+            "for it"
+        )
         return "failed", f"{message} ({here})", fix
     if kept != b"first":
-        found = f"{uri}: If-None-Match is ignored: of two runs that do the same work the last one's counts"
+        found = (
+            f"{uri}: the server ignores If-None-Match: if two runs do the same work, the later result replaces the "
+            "earlier one"
+        )
         return "warning", found, "Use a server that knows conditional writes, or start one run at a time"
     return "ok", f"{uri}: written with If-None-Match, read and removed; {here}", ""
 
@@ -53,7 +59,7 @@ def check_image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
     parts = _IMAGE.fullmatch(name)
     if parts is None:
         fix = "Correct images and tag of the deployment: registry.host/path in small letters, and a tag"
-        return "failed", f"{name} is no reference to an image", fix
+        return "failed", f"{name} is not a reference to an image", fix
     # The defaults are those of the container runtime of a node.
     registry, path, tag = parts[1] or "docker.io", parts[2], parts[3] or "latest"
     if not parts[1] and "/" not in path:
@@ -74,7 +80,8 @@ def check_image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
     if not there:
         return "failed", f"{image} is not in its registry, and on no node", push
     if tag == "latest":
-        return "warning", f"{image}{on}: what latest is changes", "Give it a tag of its own: tag"
+        found = f"{image}{on}: the tag latest can name another image tomorrow"
+        return "warning", found, "Give it a tag of its own: tag"
     return "ok", f"{image} is in its registry{on}", ""
 
 
@@ -109,7 +116,7 @@ def check_flyte(url: str | None, project: str, domain: str, workflow: str, secon
     if not address:
         server = Finding("Flyte", "not tried", "its address is not given", "--flyte https://...")
     elif urlsplit(address).scheme not in ("http", "https"):
-        server = Finding("Flyte", "failed", f"{address} is no address of http", "--flyte https://... or http://...")
+        server = Finding("Flyte", "failed", f"{address} is not an http address", "--flyte https://... or http://...")
     else:
         server = run_check("Flyte", partial(_admin, address, seconds), "failed")
     if server.state in ("failed", "not tried"):
@@ -138,7 +145,7 @@ def _workflow(address: str, project: str, domain: str, workflow: str, seconds: f
         raise Unknown(f"{address} asks for a login, which is not tried here", "Look at its console, logged in")
     content = _parse_object(answer)
     if not answer.ok or content is None:
-        why = f"{answer.url}: an answer that is none of Flyte's"
+        why = f"{answer.url}: the answer does not come from Flyte's admin"
         raise Unknown(why, "Name the address of Flyte's admin with --flyte")
     versions = content.get("workflows")
     if not versions:

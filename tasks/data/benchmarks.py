@@ -38,7 +38,10 @@ _SHOWN_CHARACTERS = 60
 
 
 class BenchmarkNote(FlyteModel):
-    """The name of a benchmark and the kind of verifier for its answers, for an evaluation."""
+    """The name of a benchmark and the kind of verifier for its answers, for an evaluation.
+
+    It is a file, not a fact, so that the artifact's digest covers it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

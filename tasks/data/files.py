@@ -200,7 +200,7 @@ def _fields(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(value: Any, field: str) -> list[dict[str, str]]:
-    """Return the messages of a chat; an empty list if the value is no list of messages."""
+    """Return the messages of a chat; an empty list if the value is not a list of messages."""
     if not isinstance(value, list) or not value or not all(isinstance(message, Mapping) for message in value):
         return []
     # Parquet gives every message the fields of all messages, with None where a message has no such field.

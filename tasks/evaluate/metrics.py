@@ -49,7 +49,7 @@ def ks(samples: int) -> list[int]:
 
 
 def majority(classes_PK: npt.NDArray[np.int64]) -> Floats:
-    """Return maj@k, [P]: 1 where most votes are for the correct answer, else 0; at a tie the chance of it.
+    """Return maj@k, [P]: 1 if the correct answer has most votes, 1/n if it is one of n answers that have, else 0.
 
     Args:
         classes_PK: the class of each answer: ``CORRECT``, ``NO_VOTE``, or the number of a wrong answer.
@@ -100,7 +100,7 @@ def measure(
         "truncated": float(np.mean([sample["finish_reason"] == "length" for sample in sampled])),
         "outcomes": dict(Counter(str(sample["outcome"]) for sample in samples)),
         "by_level": {
-            str(level): float(correct_PK[[place for place, one in enumerate(level_P) if one == level]].mean())
+            str(level): float(correct_PK[[index for index, one in enumerate(level_P) if one == level]].mean())
             for level in sorted({one for one in level_P if one is not None})
         },
         "by_problem": {
@@ -111,7 +111,7 @@ def measure(
     }
 
 
-def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
+def accuracy_facts(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the measured accuracies, and the mean reward, for a manifest or a tracker."""
     found = {name: metrics[name] for name in ("accuracy", "greedy", "majority")}
     shown = {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
@@ -129,13 +129,13 @@ def average_evaluations(
     manifests = [store.manifest(ref) for ref in evaluations]
     for manifest in manifests:
         if manifest.parents["policy"] != [policy]:
-            raise DataError(f"average: {manifest.ref} is no evaluation of {policy}; allowed: those of one policy.")
+            raise DataError(f"average: {manifest.ref} is not an evaluation of {policy}; allowed: those of one policy.")
     parents: Parents = {"policy": policy, "evaluations": list(evaluations)}
     with store.write("average", settings={}, parents=parents, seed=seed) as draft:
         measured = [json.loads(store.file(manifest, ACCURACY_FILE).read_text()) for manifest in manifests]
         metrics = combine(measured)
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
-        draft.facts.update(headline(metrics))
+        draft.facts.update(accuracy_facts(metrics))
         draft.facts["benchmarks"] = {one["benchmark"]: one["accuracy"]["value"] for one in measured}
     return draft.ref
 
@@ -174,4 +174,4 @@ def _mean_over(measured: Sequence[Mapping[str, Any]], name: str) -> dict[str, fl
 
 def _estimate(*benchmarks: Floats) -> dict[str, float]:
     """Return ``value``, ``low`` and ``high`` of a mean over benchmarks of the values of their problems, [P] each."""
-    return asdict(interval_of([{str(place): values_P[None] for place, values_P in enumerate(benchmarks)}]))
+    return asdict(interval_of([{str(index): values_P[None] for index, values_P in enumerate(benchmarks)}]))

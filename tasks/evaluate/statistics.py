@@ -72,12 +72,12 @@ def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
     seed_weights = [_seed_weights(random, len(next(iter(one.values())))) for one in models]
     low_D, high_D = np.zeros(_DRAWS), np.zeros(_DRAWS)
     for name in dict.fromkeys(name for one in models for name in one):
-        having = [place for place, one in enumerate(models) if name in one]
-        weight_M = [1 / (len(models) * len(models[place])) for place in having]
+        having = [index for index, one in enumerate(models) if name in one]
+        weight_M = [1 / (len(models) * len(models[index])) for index in having]
         # Problems with equal values share the sum of their weights, so that many problems need no more memory.
-        values_RP = np.concatenate([models[place][name] for place in having])
+        values_RP = np.concatenate([models[index][name] for index in having])
         values_RP, count_P = np.unique(values_RP, axis=1, return_counts=True)
-        weights_DR = np.hstack([seed_weights[place] * one for place, one in zip(having, weight_M, strict=True)])
+        weights_DR = np.hstack([seed_weights[index] * one for index, one in zip(having, weight_M, strict=True)])
         weights_DP, unseen_D = random.standard_gamma(count_P, (_DRAWS, len(count_P))), random.exponential(size=_DRAWS)
         seen_D = ((weights_DR @ values_RP) * weights_DP).sum(axis=1)
         for bound_D, extreme in ((low_D, span[0]), (high_D, span[1])):
@@ -152,7 +152,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p_values)
     adjusted = np.empty(len(p_values))
     running = 0.0
-    for rank, place in enumerate(order):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = running
+    for rank, index in enumerate(order):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = running
     return [float(p) for p in adjusted]

@@ -8,7 +8,7 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 from tasks.data.benchmarks import BenchmarkNote
-from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, headline, measure
+from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, accuracy_facts, measure
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.process.interruption import save_on_sigterm
 from tasks.process.progress import bar
@@ -81,9 +81,9 @@ def evaluate_policy(
             check_failures(zip(verdicts, names, strict=True), verify, len(samples))
             for sample, verdict in zip(samples, verdicts, strict=True):
                 sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
-            places = [place for place, sample in enumerate(samples) if sample["sample_index"] != GREEDY]
+            sampled = [index for index, sample in enumerate(samples) if sample["sample_index"] != GREEDY]
             classes = (
-                answer_classes([samples[one] for one in places], [verdicts[one] for one in places], verifier)
+                answer_classes([samples[index] for index in sampled], [verdicts[index] for index in sampled], verifier)
                 if note.answer_type == "math"
                 else None
             )
@@ -92,7 +92,7 @@ def evaluate_policy(
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
         # An earlier attempt may have generated some of the responses.
         counts = len(samples), sum(sample["finish_reason"] == "length" for sample in samples)
-        draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title, counts))
+        draft.facts.update(benchmark=note.name, **accuracy_facts(metrics), **limit.facts(title, counts))
         with open_tracker(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})
     return draft.ref

@@ -1,4 +1,4 @@
-"""The questions of the laboratory. Each has a set of arms, one of which is the reference."""
+"""The questions of the laboratory. Each has a set of arms, one of which the others are compared with."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -8,7 +8,7 @@ from tasks.settings import PRESETS
 Part = Literal["a", "b", "c", "d"]
 
 
-class Form(NamedTuple):
+class LaboratorySize(NamedTuple):
     """The size of the runs of a part."""
 
     name: str
@@ -20,8 +20,8 @@ class Form(NamedTuple):
     seeds: tuple[int, ...]
 
 
-FULL = Form("laboratory", "configs/laboratory.yaml", 256, 16, (0, 1, 2))
-QUICK = Form("quick", "configs/laboratory-quick.yaml", 64, 4, (0,))
+FULL = LaboratorySize("laboratory", "configs/laboratory.yaml", 256, 16, (0, 1, 2))
+QUICK = LaboratorySize("quick", "configs/laboratory-quick.yaml", 64, 4, (0,))
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Question:
     """The question of a part of the laboratory, with its arms."""
 
     title: str
-    asks: str
+    text: str
     arms: tuple[Arm, ...]
     reference: str
-    """Name of the arm that the other arms are tested against."""
+    """Name of the arm that the others are compared with."""
 
 
 def _veto(name: str, direction: str, kappa: float, scope: str = "suffix") -> Arm:

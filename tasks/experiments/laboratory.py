@@ -67,7 +67,7 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
         result = LaboratoryResult(
             part=part,
             title=question.title,
-            asks=question.asks,
+            asks=question.text,
             reference=question.reference,
             seeds=seeds,
             problems=reference.last_SP.shape[1],

@@ -21,7 +21,7 @@ from tasks.experiments.result import (
     tables,
 )
 from tasks.experiments.runs import SystemRun
-from tasks.formats import MISSING, percent, percent_range, points
+from tasks.formats import DASH, percent, percent_range, points
 from tasks.report.look import render
 from tasks.report.tables import number_table
 from tasks.settings.base import flat
@@ -129,11 +129,11 @@ def _settings(result: ReproductionResult, runs: Sequence[SystemRun]) -> tuple[Ta
     for model in result.models:
         first = {run.system: flat(run.history.settings) for run in reversed(runs) if run.model == model}
         for name in dict.fromkeys(name for settings in first.values() for name in settings):
-            values = {system: str(settings.get(name, MISSING)) for system, settings in first.items()}
+            values = {system: str(settings.get(name, DASH)) for system, settings in first.items()}
             if len(set(values.values())) == 1:
                 shared.append((model, name, next(iter(values.values()))))
             else:
-                different.append((model, name, *(values.get(system, MISSING) for system in result.systems)))
+                different.append((model, name, *(values.get(system, DASH) for system in result.systems)))
     return (
         number_table("", ("model", "setting", *result.systems), (), different),
         number_table("", ("model", "setting", "value"), (), shared),
@@ -144,6 +144,6 @@ def _runs(runs: Sequence[SystemRun], reports: Mapping[str, str]) -> Table:
     rows = []
     for run in runs:
         last = run.history.evaluated[-1]
-        report, policy = reports.get(run.name, MISSING), last.policy.digest[:16]
+        report, policy = reports.get(run.name, DASH), last.policy.digest[:16]
         rows.append((run.model, run.system, str(run.seed), percent(last.accuracy.value), policy, report))
     return number_table("", ("model", "system"), ("seed", "accuracy", "last policy", "report"), rows)

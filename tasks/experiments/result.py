@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import ConfigDict, Field
 from rich.table import Table
 
-from tasks.formats import MISSING, duration, format_saving, label, number, percent, percent_range, pluralize, points
+from tasks.formats import DASH, duration, format_saving, label, number, percent, percent_range, pluralize, points
 from tasks.report.ledger import ROWS
 from tasks.report.tables import number_table, render, render_markdown
 from tasks.settings.base import FlyteModel
@@ -243,7 +243,7 @@ def _accuracies(result: ReproductionResult) -> Table:
     for model, benchmark in dict.fromkeys((cell.model, cell.benchmark) for cell in result.cells):
         row = [cells.get((model, benchmark, system)) for system in result.systems]
         base = next(cell.base for cell in row if cell)
-        shown = [f"{percent(one.accuracy)} ({percent_range(one.low, one.high)})" if one else MISSING for one in row]
+        shown = [f"{percent(one.accuracy)} ({percent_range(one.low, one.high)})" if one else DASH for one in row]
         rows.append((model, _benchmark(benchmark), percent(base), *shown))
     return number_table("", ("model", "benchmark"), ("base", *result.systems), rows)
 
@@ -312,7 +312,7 @@ def _causes(result: ReproductionResult) -> Table:
     rows = []
     for name in dict.fromkeys(cause.name for cause in result.causes):
         saved = [seconds.get((*column, name)) for column in columns]
-        rows.append((name, *(MISSING if one is None else format_saving(one) for one in saved)))
+        rows.append((name, *(DASH if one is None else format_saving(one) for one in saved)))
     if columns:
         sums = [sum(one.seconds for one in result.causes if (one.model, one.baseline) == column) for column in columns]
         rows.append(("total", *map(format_saving, sums)))

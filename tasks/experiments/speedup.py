@@ -79,7 +79,7 @@ def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
     """Return the seconds of a run of a baseline over those of a run of the reference.
 
     A ratio is None if either is 0, or if no trained policy of the reference reaches the level of the baseline. The base
-    policy does not count, because it is no result of training.
+    policy does not count, because it is not a result of training.
     """
     clock, whole = training_clock(ours.history), training_clock(theirs.history)[-1]
     level = theirs.history.evaluated[-1].accuracy.value

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.errors import DataError
-from tasks.experiments.arms import QUESTIONS, Arm, Form, Part
+from tasks.experiments.arms import QUESTIONS, Arm, LaboratorySize, Part
 from tasks.process.progress import bar
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef
@@ -38,7 +38,7 @@ class Plan:
     """A part of the laboratory with the options of its runs."""
 
     part: Part
-    form: Form
+    size: LaboratorySize
     config: Path
     jobs: int
     overrides: str
@@ -49,7 +49,7 @@ class Plan:
         Raises:
             SettingsError: the settings are invalid.
         """
-        return RunSettings.read(self.config, f"{arm.overrides(self.form.updates)} {self.overrides}")
+        return RunSettings.read(self.config, f"{arm.overrides(self.size.updates)} {self.overrides}")
 
 
 class Command(NamedTuple):
@@ -80,7 +80,7 @@ def run_part(plan: Plan, logs: Path) -> ArtifactRef:
         plan.settings(arm)
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
-    runs = [_run(plan, arm, seed, logs) for arm in arms for seed in plan.form.seeds]
+    runs = [_run(plan, arm, seed, logs) for arm in arms for seed in plan.size.seeds]
     failed = []
     with bar(f"laboratory {plan.part}", len(runs)) as progress:
         for run, code in run_side_by_side(runs, plan.jobs):
@@ -92,7 +92,7 @@ def run_part(plan: Plan, logs: Path) -> ArtifactRef:
         raise DataError("\n".join(failed))
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "comparison.txt"
-        comparison = Command("comparison", _options(plan, f"{plan.form.name}_{plan.part}"), log)
+        comparison = Command("comparison", _options(plan, f"{plan.size.name}_{plan.part}"), log)
         codes = [code for _, code in run_side_by_side([comparison], 1)]
         output = log.read_text(encoding="utf-8")
     print(output, end="")
@@ -137,9 +137,9 @@ def _options(plan: Plan, workflow: str, *more: str) -> list[str]:
 
 def _run(plan: Plan, arm: Arm, seed: int, logs: Path) -> Command:
     name = f"{arm.name}, seed {seed}"
-    options = ["--seed", str(seed), "--evaluations", str(plan.form.evaluations)]
+    options = ["--seed", str(seed), "--evaluations", str(plan.size.evaluations)]
     log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
-    return Command(name, _options(plan, "arm", *options, "--arm", arm.overrides(plan.form.updates)), log)
+    return Command(name, _options(plan, "arm", *options, "--arm", arm.overrides(plan.size.updates)), log)
 
 
 def _pyflyte(options: list[str], log: Path) -> None:

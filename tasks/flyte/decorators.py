@@ -99,18 +99,18 @@ def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, 
         TypeError: the parameters of the logic differ from the inputs of the task.
     """
     values: dict[str, Any] = {}
-    undecisive: set[str] = set()
+    not_in_key: set[str] = set()
     for name, value in inputs.items():
         if isinstance(value, StepInputs):
             values.update(value)
-            undecisive.update(value.undecisive)
+            not_in_key.update(value.not_in_key)
         else:
             values[name] = value
     store = values.pop("store")
     _, *parameters = inspect.signature(logic).parameters
     if values.keys() != set(parameters):
         raise TypeError(f"{logic} takes {sorted(parameters)}; its task gives {sorted(values)}")
-    determining = [values.pop(name) for name in parameters if name not in undecisive]
+    determining = [values.pop(name) for name in parameters if name not in not_in_key]
     return store, determining, values
 
 
@@ -165,7 +165,7 @@ def dynamic_part(function: F) -> F:
 def unpack_options(**defaults: object) -> Callable[[F], F]:
     """Declare the keys of the TypedDict of a function's ``**`` parameter as its inputs, with defaults by name.
 
-    Inputs that several workflows and tasks pass on are so declared once.
+    This way, inputs that several workflows and tasks pass on are declared once.
     """
 
     def decorate(function: F) -> F:

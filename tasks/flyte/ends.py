@@ -43,7 +43,7 @@ from tasks.settings import (
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
-from tasks.stored.results import EvaluatedPolicy, RescoredRun
+from tasks.stored.results import PolicyAccuracies, RescoredRun
 from tasks.tracking import check_installed
 
 
@@ -292,7 +292,7 @@ def open_evaluation(
 
 
 @uncached
-def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
+def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> PolicyAccuracies:
     """Return the accuracies of a policy."""
     from tasks.stored.check import check_bucket
     from tasks.stored.results import describe_evaluation

@@ -69,13 +69,13 @@ OPTIONS: dict[str, object] = {**SECTIONS, "seed": 0, "overrides": "", "operation
 class StepInputs(Record):
     """Base of the records. Flyte's cache key holds ``key``, a digest of the fields that determine the result."""
 
-    undecisive: ClassVar[tuple[str, ...]] = ("operation",)
+    not_in_key: ClassVar[tuple[str, ...]] = ("operation",)
     """Fields that do not change the result."""
     store: StoreRef
 
     def key(self) -> str:
         """Return a digest of the fields that determine the result, and of the store's id."""
-        values = [[name, value] for name, value in self if name not in ("store", *self.undecisive)]
+        values = [[name, value] for name, value in self if name not in ("store", *self.not_in_key)]
         return work_key(type(self).__name__, self.store.id, values)
 
 
@@ -109,7 +109,7 @@ class BenchmarkInputs(StepInputs):
 class TrainingSetInputs(StepInputs):
     """Inputs of ``prepare_training_set``."""
 
-    undecisive = ("operation", "prompts")
+    not_in_key = ("operation", "prompts")
     settings: TrainingSetSettings
     verify: VerifySettings
     source: str

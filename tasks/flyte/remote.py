@@ -44,7 +44,7 @@ from tasks.report.summary import RunSummary
 from tasks.settings import Settings
 from tasks.settings.base import load_yaml
 from tasks.settings.deployment import VARIABLE
-from tasks.stored.results import EvaluatedPolicy
+from tasks.stored.results import PolicyAccuracies
 
 EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0
@@ -56,7 +56,7 @@ _UNNAMED = re.compile(r"d?n\d+")
 _MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
 """Names of mapped tasks; the group is the name of the function."""
 _ENDS = ("start-node", "end-node")
-_RESULTS = {kind.__name__: kind for kind in (RunSummary, EvaluatedPolicy, ReproductionResult)}
+_RESULTS = {kind.__name__: kind for kind in (RunSummary, PolicyAccuracies, ReproductionResult)}
 
 
 class NoAnswerError(DeploymentError):
@@ -91,7 +91,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ExecutionState:
     """State of an execution at one moment."""
 
     phase: str
@@ -171,7 +171,7 @@ class Flyte:
         if not names:
             raise DeploymentError(f"{name}: no launch plan is registered in {where}. Register: {register}.")
         raise DeploymentError(
-            f"{name} is no launch plan in {where}; these are: {', '.join(names)}. Name one of them, or register: "
+            f"{name} is not a launch plan in {where}; these are: {', '.join(names)}. Name one of them, or register: "
             f"{register}."
         )
 
@@ -296,7 +296,7 @@ class Execution:
         flyte = self._flyte
         return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"
 
-    def look(self) -> Seen:
+    def look(self) -> ExecutionState:
         """Request the state of the execution; nodes that had ended at an earlier call are not requested again."""
         with self._flyte._requests():
             closure = self._flyte._client.get_execution(self.request).closure
@@ -304,7 +304,7 @@ class Execution:
         error = closure.error.message
         if closure.HasField("abort_metadata"):
             error = f"{closure.abort_metadata.cause} ({closure.abort_metadata.principal or 'somebody'})"
-        return Seen(WorkflowPhase.Phase.Name(closure.phase).lower(), nodes, error)
+        return ExecutionState(WorkflowPhase.Phase.Name(closure.phase).lower(), nodes, error)
 
     def result(self) -> str:
         """Return the execution's result, as a table if the project defines its type."""
@@ -385,7 +385,7 @@ class Execution:
 def _config(path: Path | None) -> tuple[str, Config]:
     """Return the name of a config file for messages, and its content."""
     if path is not None and not path.is_file():
-        raise DeploymentError(f"--config: {path} is no file. Name one that holds {EXAMPLE}")
+        raise DeploymentError(f"--config: {path} is not a file. Name one that holds {EXAMPLE}")
     name = str(path or os.environ.get("FLYTECTL_CONFIG") or "~/.flyte/config.yaml")
     try:
         file = get_config_file(None if path is None else str(path))

@@ -91,7 +91,7 @@ TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
 
 @contextmanager
 def relay_errors() -> Iterator[None]:
-    """Raise the error that a process of the group wrote instead of Elastic's; give the group time for a checkpoint."""
+    """Replace Elastic's error by the one that a process of the group wrote, and give it time to save a checkpoint."""
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         error_file = Path(folder) / "error.json"

@@ -25,7 +25,7 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
         DataError: a file is missing, damaged, or of a kind that is not supported.
     """
     if not (path / "config.json").is_file():
-        raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Correct policy.path.")
+        raise DataError(f"{path}: no config.json, so this is not a Hugging Face model folder. Correct policy.path.")
     weights = weight_files(path)
     _check_adapter(path, bool(weights))
     if not weights:
@@ -100,8 +100,8 @@ def check_model(path: Path, chat: bool = False) -> None:
         config, "auto_map", {}
     ):
         raise DataError(
-            f"{path}: a {config.model_type} model is no causal language model to transformers. Take one that is, such "
-            "as a Qwen or Llama model."
+            f"{path}: a {config.model_type} model is not a causal language model in transformers. Take one that is, "
+            "such as a Qwen or Llama model."
         )
     tokenizer = load_tokenizer(path)
     with explain(cannot_load(path, "its tokenizer"), AGAIN):

@@ -27,9 +27,9 @@ def read_json(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"policy.path: {file} cannot be read: {error.strerror}. Name the folder of a model.") from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file}: no JSON ({error}). Save the model with save_pretrained.") from error
+        raise DataError(f"{file} is not JSON ({error}). Save the model with save_pretrained.") from error
     if not isinstance(value, dict):
-        raise DataError(f"{file}: no object. Save the model with save_pretrained.")
+        raise DataError(f"{file} is not a JSON object. Save the model with save_pretrained.")
     return value
 
 
@@ -37,7 +37,7 @@ def weight_files(path: Path) -> list[Path]:
     """Return the files with a folder's weights, one or those of an index; none where a file is missing.
 
     Raises:
-        DataError: the index names something that is no file of the folder.
+        DataError: the index names something that is not a file of the folder.
     """
     if (path / WEIGHTS).is_file():
         return [path / WEIGHTS]
@@ -50,7 +50,7 @@ def weight_files(path: Path) -> list[Path]:
     names = sorted(set(map(str, named.values())))
     if outside := [name for name in names if Path(name).name != name]:
         raise DataError(
-            f"{index}: its weight_map names {outside[0]!r}, which is no file of that folder. Save the model with "
+            f"{index}: its weight_map names {outside[0]!r}, which is not a file of that folder. Save the model with "
             "save_pretrained."
         )
     files = [path / name for name in names]
@@ -68,4 +68,4 @@ def stored_shapes(file: Path) -> dict[str, list[int]]:
         with safe_open(file, framework="numpy") as opened:
             return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118 - no dictionary
     except SafetensorError as error:
-        raise DataError(f"{file}: no whole file of safetensors ({error}). Fetch or save it again.") from None
+        raise DataError(f"{file} is not a complete safetensors file ({error}). Fetch or save it again.") from None

@@ -106,7 +106,7 @@ def _responses(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
     """Make two test responses, and compute the log-probabilities of each alone with eager attention."""
     known = min(model.get_input_embeddings().num_embeddings, 997)
     prompts, responses = (
-        [(np.arange(count) * 7 + 3 + 11 * place) % known for place, count in enumerate(counts)]
+        [(np.arange(count) * 7 + 3 + 11 * index) % known for index, count in enumerate(counts)]
         for counts in (_PROMPT_TOKENS, _RESPONSE_TOKENS)
     )
     model.set_attn_implementation("eager")

@@ -71,7 +71,7 @@ def enough_memory(what: str, fix: str) -> Iterator[None]:
 
 
 def load_model(
-    path: Path, attention: str | None = None, dtype: str = "float32", place: torch.device | str | None = None
+    path: Path, attention: str | None = None, dtype: str = "float32", to_device: torch.device | str | None = None
 ) -> PreTrainedModel:
     """Load the model of a checked policy folder, in evaluation mode.
 
@@ -79,7 +79,7 @@ def load_model(
         path: the folder.
         attention: an attention implementation of transformers; None for the best one that the model supports.
         dtype: of the weights, float32 or bfloat16.
-        place: the device of the weights; None for ``device()``.
+        to_device: the device of the weights; None for ``device()``.
 
     Raises:
         DataError: transformers cannot load the model, or the folder lacks weights or has them in other shapes.
@@ -114,7 +114,7 @@ def load_model(
             f"{path}: {len(missing)} of the model's weights are not in its safetensors, such as {missing[:3]}. "
             "They would be random: save the whole model with save_pretrained."
         )
-    return model.eval().to(place or device())
+    return model.eval().to(to_device or device())
 
 
 def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
@@ -134,7 +134,7 @@ def stop_token_ids(path: Path) -> list[int]:
     """Return the stop tokens: those of the generation settings, or else of the model's, and the tokenizer's own.
 
     Raises:
-        DataError: none of these files names a stop token, or one of them is no token id.
+        DataError: none of these files names a stop token, or one of them is not a token id.
     """
     stops: list[int] = []
     for name in (GENERATION, "config.json"):

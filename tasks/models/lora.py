@@ -20,7 +20,7 @@ from tasks.settings import LoraSettings
 ADAPTER = "adapter"
 """Name of the folder in a policy that holds its adapters."""
 _FILE = "adapter_model.safetensors"
-_OURS, _PEFTS = ".default.weight", ".weight"
+_ADAPTER_SUFFIX, _PEFTS = ".default.weight", ".weight"
 _PREFIX = "base_model.model."
 _FROZEN = ".base_layer."
 """Part of the name of a weight that has an adapter."""
@@ -51,7 +51,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
 def save_adapters(folder: Path, adapters: Mapping[str, Tensor], settings: LoraSettings) -> None:
     """Write adapters, by the model's names for them, into a new folder that ``PeftModel.from_pretrained`` reads."""
     folder.mkdir(parents=True)
-    named = {_PREFIX + name.removesuffix(_OURS) + _PEFTS: tensor for name, tensor in adapters.items()}
+    named = {_PREFIX + name.removesuffix(_ADAPTER_SUFFIX) + _PEFTS: tensor for name, tensor in adapters.items()}
     save_file(named, folder / _FILE, metadata={"format": "pt"})
     _config(settings).save_pretrained(str(folder))
 
@@ -66,7 +66,7 @@ def load_adapters(folder: Path, model: PreTrainedModel) -> None:
     found = load_file(folder / _FILE)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            saved = found.get(_PREFIX + name.removesuffix(_OURS) + _PEFTS)
+            saved = found.get(_PREFIX + name.removesuffix(_ADAPTER_SUFFIX) + _PEFTS)
             if saved is None or saved.shape != parameter.shape:
                 raise ArtifactError(
                     f"{folder / _FILE}: no adapter of shape {tuple(parameter.shape)} for {name}. Train with the "
@@ -86,8 +86,8 @@ def merge_adapters(
     for inner, weight in weights:
         name, whole = inner.replace(_FROZEN, "."), weight.float()
         layer = name.removesuffix(".weight")
-        if (down := adapters.get(f"{layer}.lora_A{_OURS}")) is not None:
-            up = adapters[f"{layer}.lora_B{_OURS}"]
+        if (down := adapters.get(f"{layer}.lora_A{_ADAPTER_SUFFIX}")) is not None:
+            up = adapters[f"{layer}.lora_B{_ADAPTER_SUFFIX}"]
             whole = whole + settings.alpha / settings.rank * (up.float() @ down.float())
         yield name, whole
 

@@ -21,23 +21,23 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
     """
     ids: list[list[int]] = [[] for _ in prompts]
     alike: dict[str | None, list[int]] = {}
-    for place, row in enumerate(prompts):
-        alike.setdefault(row["date"] if row["chat"] else None, []).append(place)
+    for index, row in enumerate(prompts):
+        alike.setdefault(row["date"] if row["chat"] else None, []).append(index)
     # One call for all rows: a call for each would take several times as long.
-    for date, places in alike.items():
-        rows = [prompts[place] for place in places]
+    for date, indices in alike.items():
+        rows = [prompts[index] for index in indices]
         found = (
             _tokenize_texts(tokenizer, [row["prompt"] for row in rows])
             if date is None
             else _chats(tokenizer, rows, date)
         )
-        for place, own in zip(places, found, strict=True):
-            ids[place] = own
+        for index, prompt_ids in zip(indices, found, strict=True):
+            ids[index] = prompt_ids
     begin = tokenizer.bos_token_id
-    if begin is not None and any(own[:2] == [begin, begin] for own in ids):
+    if begin is not None and any(prompt_ids[:2] == [begin, begin] for prompt_ids in ids):
         _warn(
-            f"prompts begin with {tokenizer.bos_token!r} twice: once is the tokenizer's own doing, or its chat "
-            "template's. Remove the other from prompts.template, or from the chat template."
+            f"prompts begin with {tokenizer.bos_token!r} twice: the tokenizer or its chat template adds one. "
+            "Remove the other one from prompts.template or from the chat template."
         )
     return ids
 
@@ -52,10 +52,10 @@ def _tokenize_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) ->
     """Tokenise texts that the policy continues: without the special tokens that a tokenizer adds at their end."""
     with explain("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
         encoded = tokenizer(list(texts), return_special_tokens_mask=True)
-        ids = [list(own) for own in encoded["input_ids"]]
-        for own, added in zip(ids, encoded["special_tokens_mask"], strict=True):
-            while own and added[len(own) - 1]:
-                own.pop()
+        ids = [list(text_ids) for text_ids in encoded["input_ids"]]
+        for text_ids, added in zip(ids, encoded["special_tokens_mask"], strict=True):
+            while text_ids and added[len(text_ids) - 1]:
+                text_ids.pop()
     return ids
 
 
@@ -82,4 +82,4 @@ def _chats(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]]
             date_string=date,
             strftime_now=today.strftime,
         )["input_ids"]
-    return [list(own) for own in found]
+    return [list(chat_ids) for chat_ids in found]

@@ -95,7 +95,7 @@ class Scorer(nn.Module):
     """Computes log-probabilities under a model, whose attention it sets. ``packed`` is False if it pads responses.
 
     Raises:
-        DataError: the output embedding is no linear layer.
+        DataError: the output embedding is not a linear layer.
     """
 
     def __init__(self, model: PreTrainedModel, chunk_tokens: int, mode: ScoringMode = PACKED) -> None:

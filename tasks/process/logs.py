@@ -18,7 +18,7 @@ def logger() -> logging.Logger:
     """Return the logger of the run, which writes lines to standard output.
 
     Raises:
-        SettingsError: ``MU_GRPO_LOG_LEVEL`` is no level.
+        SettingsError: ``MU_GRPO_LOG_LEVEL`` is not a level.
     """
     name = os.environ.get("MU_GRPO_LOG_LEVEL", "info").lower()
     if name not in LEVELS:

@@ -16,32 +16,32 @@ class Closing(Protocol):
 
 
 Held = TypeVar("Held", bound=Closing)
-Place = Literal["engine", "verifier"]
+Slot = Literal["engine", "verifier"]
 """A slot for one object."""
-_held: dict[Place, tuple[Hashable, Closing]] = {}
+_held: dict[Slot, tuple[Hashable, Closing]] = {}
 os.register_at_fork(after_in_child=_held.clear)  # The objects belong to the parent, which still uses them.
 
 
-def load_resident(place: Place, key: Hashable, load: Callable[[], Held]) -> Held:
+def load_resident(slot: Slot, key: Hashable, load: Callable[[], Held]) -> Held:
     """Return the resident object of a key, or load it.
 
     Args:
-        place: the slot of the object.
+        slot: where the object is held.
         key: the identity of the object, with all that it depends on.
         load: a function that loads the object; if the slot holds an object of another key, that is closed first.
     """
-    if place in _held and _held[place][0] == key:
-        return cast(Held, _held[place][1])
-    release(place)
+    if slot in _held and _held[slot][0] == key:
+        return cast(Held, _held[slot][1])
+    release(slot)
     loaded = load()
-    _held[place] = (key, loaded)
+    _held[slot] = (key, loaded)
     return loaded
 
 
-def release(place: Place = "engine") -> None:
+def release(slot: Slot = "engine") -> None:
     """Close the object in a slot, if there is one."""
-    if place in _held:
-        _held.pop(place)[1].close()
+    if slot in _held:
+        _held.pop(slot)[1].close()
         gc.collect()  # Cycles of references would keep its memory.
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.errors import DataError
-from tasks.formats import MISSING, duration, label, moment, percent
+from tasks.formats import DASH, duration, label, moment, percent
 from tasks.report.ledger import ROWS
 from tasks.report.parameters import format_value
 from tasks.report.summary import BenchmarkRow, RunSummary
@@ -82,7 +82,7 @@ def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     settings = [{**run.settings, "stages": len(run.summary.rows) - 1} if run.settings else {} for run in runs]
     names = dict.fromkeys(name for values in settings for name in values if name != "seed")
     rows = {
-        name: [format_value(values[name]) if name in values else MISSING for values in settings]
+        name: [format_value(values[name]) if name in values else DASH for values in settings]
         for name in names
         if len({json.dumps(values.get(name)) for values in settings}) > 1
     }
@@ -132,7 +132,7 @@ def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
     """Return the mean and the range of the values that are not None, as text."""
     known = [value for value in values if value is not None]
     if not known:
-        return MISSING
+        return DASH
     mean = write(sum(known) / len(known))
     if len(known) < len(values):
         return f"{mean} ({len(known)} of {len(values)} seeds)"
@@ -179,7 +179,7 @@ def _speeds(summaries: Sequence[RunSummary]) -> list[str]:
     """Return how many times as fast as the first run each run trained, if it made as many updates."""
     first, updates = summaries[0].training, summaries[0].rows[-1].updates
     return [
-        f"{first / one.training:.2f}x" if first and one.training and one.rows[-1].updates == updates else MISSING
+        f"{first / one.training:.2f}x" if first and one.training and one.rows[-1].updates == updates else DASH
         for one in summaries
     ]
 

@@ -24,7 +24,7 @@ from tasks.store import ArtifactRef, Store, layout
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table
 
-ROWS = 12
+_MOST_ROWS = 12
 """Largest number of rows of a table."""
 _FIRST = 4
 """Number of rows that are shown of a table with texts."""
@@ -67,7 +67,7 @@ class _Contents:
                     interval = f" ({percent_range(value['low'], value['high'])})" if "low" in value else ""
                     self.tiles[label(name)] = percent(value["value"]) + interval
                 elif any(value.values()):
-                    counts = {key: number(count, 3) for key, count in list(value.items())[:ROWS]}
+                    counts = {key: number(count, 3) for key, count in list(value.items())[:_MOST_ROWS]}
                     self.tables.append(_table(label(name), [counts]))
             elif isinstance(value, Mapping):
                 self.add({f"{name} {key}": one for key, one in value.items() if isinstance(one, Mapping)})
@@ -151,7 +151,7 @@ def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error:
 
 def _page(settings: Mapping[str, Mapping[str, Any]], **values: Any) -> str:
     groups = {name: rows for name, values in settings.items() if (rows := parameters_of([values]))}
-    return render("report/deck.html.j2", settings=groups, rows=ROWS, size=size, first_of=_first_of, **values)
+    return render("report/deck.html.j2", settings=groups, rows=_MOST_ROWS, size=size, first_of=_first_of, **values)
 
 
 def _files(store: Store, manifests: Iterable[Manifest], names: Iterable[str]) -> list[Path]:
@@ -166,7 +166,7 @@ def _is_number(value: object) -> bool:
 
 def _text(value: Any) -> str:
     if isinstance(value, list) and all(_is_number(one) or isinstance(one, str) for one in value):
-        return ", ".join(map(_text, value[:ROWS]))
+        return ", ".join(map(_text, value[:_MOST_ROWS]))
     if isinstance(value, float) and abs(value) < 1000:
         return f"{value:.4g}"
     return number(value) if _is_number(value) else value if isinstance(value, str) else ""
@@ -181,13 +181,13 @@ def _record(manifest: Manifest) -> dict[str, str]:
 
 
 def _first_of(rows: Sequence[object]) -> str:
-    return f", the first {ROWS} of {len(rows)}" if len(rows) > ROWS else ""
+    return f", the first {_MOST_ROWS} of {len(rows)}" if len(rows) > _MOST_ROWS else ""
 
 
 def _table(title: str, records: Iterable[Mapping[str, str]]) -> _Table:
     rows = list(records)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[row.get(name, "") for name in names] for row in rows[:ROWS]]
+    cells = [[row.get(name, "") for name in names] for row in rows[:_MOST_ROWS]]
     return _Table(title + _first_of(rows), [label(name) for name in names], cells)
 
 

@@ -20,7 +20,7 @@ from tasks.store.lineage import ancestry
 from tasks.store.records import ArtifactRef, Manifest
 from tasks.store.store import Store
 from tasks.store.tables import read_table
-from tasks.train.outcome import EDGES
+from tasks.train.results import EDGES
 
 Column = NDArray[np.float64]
 
@@ -232,8 +232,8 @@ def load_history(
     strangers = [policy for policy in evaluated if manifests[policy.policy] not in chain]
     if strangers:
         raise DataError(
-            f"report: {strangers[0].policy} is no ancestor of {evaluated[-1].policy}, so their evaluations belong to "
-            "different runs. Give the evaluations of one run; `compare` puts runs side by side."
+            f"report: {strangers[0].policy} is not an ancestor of {evaluated[-1].policy}, so their evaluations belong "
+            "to different runs. Give the evaluations of one run; `compare` puts runs side by side."
         )
     settings = settings or {}
     stages = [

@@ -62,7 +62,7 @@ class Work(NamedTuple):
     passes: int = 0
     """Forward passes, each of which reads all weights."""
     rows: int = 0
-    """Rows of all passes, with rows that are still computed although their response is complete."""
+    """Rows of all passes, including those of complete responses that the batch still computes."""
     tokens: int = 0
     """Response tokens, which is the number of rows that were needed."""
     full_passes: float = 0.0

@@ -27,9 +27,10 @@ from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE
 from tasks.store.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 
 NEARLY_ALL = 0.9
-"""Share of responses that end at the limit from which on a warning is given."""
-_MOST = 0.5
-"""Share of the responses at the limit from which on a special token in them is taken for the end of a turn."""
+"""A warning is given if at least this share of the responses ends at the limit."""
+_MAJORITY = 0.5
+"""If at least this share of the responses at the limit has the same first special token, the warning proposes it as a
+stop token."""
 
 
 @save_on_sigterm
@@ -201,7 +202,7 @@ class AtLimit:
 
     def _suggest_fix(self) -> str:
         for token, count in self._first.most_common(1):
-            if count >= _MOST * self.cut:
+            if count >= _MAJORITY * self.cut:
                 return (
                     f"{percent(count / self.cut)} of them continue after {self._token_name(token)}: to stop there, add "
                     f"{token} to eos_token_id in the generation_config.json of the base policy."

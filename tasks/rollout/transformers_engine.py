@@ -99,23 +99,23 @@ class TransformersEngine:
         )
         responses: dict[int, Response] = {}
         for start in range(0, len(order), self._batch_size):
-            places = order[start : start + self._batch_size]
-            batch = [requests[place] for place in places]
+            indices = order[start : start + self._batch_size]
+            batch = [requests[index] for index in indices]
             with enough_memory("generate", _FIX):
-                for place, response in zip(places, self._decode(batch, sampling, on_done), strict=True):
-                    responses[place] = response
-        return [responses[place] for place in range(len(requests))]
+                for index, response in zip(indices, self._decode(batch, sampling, on_done), strict=True):
+                    responses[index] = response
+        return [responses[index] for index in range(len(requests))]
 
     @torch.inference_mode()
     def _decode(self, batch: list[Request], sampling: Sampling, on_done: OnDone) -> Iterator[Response]:
         size, limit = len(batch), sampling.max_new_tokens
-        place = self._model.device
-        token_BN = torch.zeros(size, limit, dtype=torch.int64, device=place)
-        logp_BN = torch.zeros(size, limit, device=place)
-        length_B = torch.full((size,), limit, device=place)
+        device = self._model.device
+        token_BN = torch.zeros(size, limit, dtype=torch.int64, device=device)
+        logp_BN = torch.zeros(size, limit, device=device)
+        length_B = torch.full((size,), limit, device=device)
         uniform_BN = torch.from_numpy(
             np.stack([np.random.Generator(np.random.Philox(r.seed)).random(limit) for r in batch])
-        ).to(place)
+        ).to(device)
         cache, logits_BV, rows = self._prefill(batch)
         reported, computed, passes = 0, 0, 0
         for step in range(limit):
@@ -150,9 +150,9 @@ class TransformersEngine:
 
     def _prefill(self, batch: list[Request]) -> tuple[DynamicCache, Tensor, _Rows]:
         """Compute each distinct prompt once, and copy its keys and values to the rows that continue it."""
-        place: dict[tuple[int, ...], int] = {}
-        prompt_B = torch.tensor([place.setdefault(tuple(r.prompt_token_ids), len(place)) for r in batch])
-        prompts = list(place)
+        index_of: dict[tuple[int, ...], int] = {}
+        prompt_B = torch.tensor([index_of.setdefault(tuple(r.prompt_token_ids), len(index_of)) for r in batch])
+        prompts = list(index_of)
         longest = max(len(prompt) for prompt in prompts)
         token_UL = torch.zeros(len(prompts), longest, dtype=torch.int64)
         mask_UL = torch.zeros(len(prompts), longest, dtype=torch.int64)

@@ -67,16 +67,16 @@ class VllmEngine:
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt_token_ids))
         before, self._on_done = self._passes, on_done
         outputs = self._llm.generate(
-            [{"prompt_token_ids": requests[place].prompt_token_ids} for place in order],
-            [self._parameters(requests[place], sampling) for place in order],
+            [{"prompt_token_ids": requests[index].prompt_token_ids} for index in order],
+            [self._parameters(requests[index], sampling) for index in order],
             use_tqdm=False,
         )
-        responses = {place: _response(output) for place, output in zip(order, outputs, strict=True)}
+        responses = {index: _response(output) for index, output in zip(order, outputs, strict=True)}
         tokens = sum(len(response.token_ids) for response in responses.values())
         # Complete rows leave the batch at once, so every row of a pass gives a token.
         self.work = self.work.plus(self._passes - before, tokens, tokens, min(self._places, len(requests)))
         on_done(0, tokens)
-        return [responses[place] for place in range(len(requests))]
+        return [responses[index] for index in range(len(requests))]
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """See ``Engine``. Only an engine that takes turns can.

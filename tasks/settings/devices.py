@@ -89,7 +89,7 @@ class VllmSettings(EngineSettings):
         return self.gpu_memory_share
 
 
-_OURS = (
+_DECIDED_BY_TRAINER = (
     "optimizer",
     "scheduler",
     "bf16",
@@ -177,7 +177,7 @@ class DeepSpeedSettings(BackendSettings):
             )
         if self.zero_stage == 1 and self.dtype == "bfloat16":
             raise ValueError("ZeRO stage 1 with dtype bfloat16; allowed: 2 or 3, whose gradients are summed in float32")
-        for key in _OURS:
+        for key in _DECIDED_BY_TRAINER:
             if key in self.deepspeed_config:
                 raise ValueError(f"deepspeed.{key}: is decided by the other settings of optimize. Remove it.")
         return self

@@ -59,7 +59,7 @@ class ExperimentSettings(Settings):
     seeds: list[int] = Field([0, 1, 2], min_length=1)
     """Seeds of the runs of every model and system."""
     reference: str = "mu_grpo"
-    """Name of the system that all others are compared with."""
+    """Name of the system that the others are compared with."""
     margin: Number = Field(0.02, gt=0, lt=1)
     """Margin of the equivalence test: mean accuracies that differ by less count as equal."""
 
@@ -77,7 +77,7 @@ class ExperimentSettings(Settings):
 
     @property
     def baselines(self) -> list[str]:
-        """Return the names of all systems except the reference."""
+        """Return the names of all systems except the one that they are compared with."""
         return [name for name in self.systems if name != self.reference]
 
     def runs(self, store: str, overrides: str = "") -> list[PlannedRun]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from symtable import symtable
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_OURS = ("tasks", "workflows")
+_PROJECT_PACKAGES = ("tasks", "workflows")
 """Packages of this project, whose changes the cache versions follow."""
 _INSTALLED = ("site-packages", "dist-packages")
 """Names of folders with installed packages; a digest includes only the function's own package of such a folder."""
@@ -99,7 +99,8 @@ def _digest(module: str, root: Path) -> str:
             waiting += [
                 other
                 for other in _imported(data, name, path)
-                if (top := other.partition(".")[0]) == package or (top not in _OURS and root.name not in _INSTALLED)
+                if (top := other.partition(".")[0]) == package
+                or (top not in _PROJECT_PACKAGES and root.name not in _INSTALLED)
             ]
     return hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()
 

@@ -40,7 +40,7 @@ class RatioSettings(Kinds):
 
     tag: ClassVar[str] = "reference"
     reference: str = "behavior"
-    """The other policy, whose probability is the denominator."""
+    """The denominator policy, which is not the reference of a regulariser (the base policy)."""
     level: Literal["token", "prefix_minimum", "sequence_geometric", "sequence_product"] = "token"
     """Level of the ratio: token is the ratio of each token; prefix_minimum multiplies it, only in the weight, by the
     smallest ratio before it, at most 1 (MinPRO); sequence_geometric and sequence_product are the geometric mean and the
@@ -321,7 +321,7 @@ class VetoSettings(Kinds):
     tag: ClassVar[str] = "scope"
     scope: str = "off"
     """Tokens that the veto removes from the update: suffix is all tokens after a trigger, suffix_nontrigger only those
-    that are no triggers, suffix_inclusive the trigger and all tokens after it, response the whole response, and
+    that are not triggers, suffix_inclusive the trigger and all tokens after it, response the whole response, and
     trigger_only only the triggers."""
     statistic: Literal["token_ratio", "prefix_product", "token_prob", "running_geo", "sequence_geo"] = "token_ratio"
     """Statistic that is compared with kappa: token_ratio is the ratio of the token, prefix_product and running_geo the
@@ -425,8 +425,8 @@ class DataSettings(Settings):
     """Train on responses that were cut off at max_new_tokens, or mask them: their rewards count in the group, but they
     have no gradient and count in no denominator (DAPO's overlong filtering)."""
     overlong_buffer_share: Number | None = Field(None, gt=0, le=1)
-    """Last share of max_new_tokens: rewards of responses that end in it fall linearly with their length, by 1 at its
-    end (DAPO)."""
+    """Length of DAPO's buffer as a share of max_new_tokens. The reward of a response that ends in this last part falls
+    linearly with its length, by 1 at max_new_tokens."""
 
 
 class ScheduleSettings(Settings):

@@ -199,7 +199,7 @@ class OptimizeSettings(Settings):
     modifier: Literal["none", "tis", "mis"] = "none"
     """Correction, added to the preset, for an engine whose probabilities differ from the trainer's."""
     objective: ObjectiveSettings = ObjectiveSettings()
-    """The row of the preset, in which the fields given here replace its own."""
+    """The preset's row. Fields that are given here replace those of the row."""
     responses_per_update: int = Field(ge=1)
     """Number of responses of an update: a multiple of rollout.responses_per_prompt that divides the number of responses
     of a stage."""

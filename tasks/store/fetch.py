@@ -102,5 +102,5 @@ def snapshot(
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         at = f" at revision {revision}" if revision else ""
         raise FetchError(
-            f"{setting}: {name!r}{at} is no folder here and could not be fetched from the Hugging Face hub: {error}"
+            f"{setting}: {name!r}{at} is not a folder here and could not be fetched from the Hugging Face hub: {error}"
         ) from None

@@ -126,8 +126,8 @@ def read_contents(store: Store) -> Contents:
     Raises:
         ArtifactError: the disk or the server fails.
     """
-    place = store.places[-1]
-    files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in place.listing(area).items()}
+    storage = store.storages[-1]
+    files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in storage.listing(area).items()}
     refs = [
         ArtifactRef.of(key.removesuffix(f"/{MANIFEST}"))
         for key in sorted(files)
@@ -136,7 +136,7 @@ def read_contents(store: Store) -> Contents:
     results = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
     keys = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{match[1]}"] for key in files if (match := _OF_RUN.fullmatch(key))}
-    for key, text in zip(keys, thread_map(place.read, keys, OBJECTS_AT_ONCE), strict=True):
+    for key, text in zip(keys, thread_map(storage.read, keys, OBJECTS_AT_ONCE), strict=True):
         if record := MadeRecord.parse(text):
             records[key] = [ref.folder for ref in record.listed]
     return Contents(

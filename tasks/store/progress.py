@@ -114,7 +114,7 @@ class Progress:
         if not self._key:
             return None
         folder_name = f"{name}-{number:06d}"
-        for _ in self._store.places:
+        for _ in self._store.storages:
             text = self._read_manifest(folder_name)
             if text is None:
                 return None
@@ -189,7 +189,7 @@ class Progress:
 
     def _folder_names(self) -> set[str]:
         """Return the folder names of the complete parts, on this machine or on S3."""
-        keys = [key.split("/") for place in self._store.places for key in place.listing(self._prefix)]
+        keys = [key.split("/") for storage in self._store.storages for key in storage.listing(self._prefix)]
         return {parts[2] for parts in keys if parts[3:] == [MANIFEST]}
 
     def _delete(self, folder_name: str) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tasks.store.s3 import Bucket
 
 Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
-Place: TypeAlias = "Folder | Bucket"
+Storage: TypeAlias = "Folder | Bucket"
 """The files of a store by key, on this machine or on an S3 server."""
 _last_end = [0.0]
 """End of the last step of this process, of any run, in Unix seconds; 0 before the first."""
@@ -109,7 +109,7 @@ class Store:
                 file with the store's id is damaged.
         """
         if not is_place(str(uri)):
-            raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
+            raise ArtifactError(f"store: {str(uri)!r} cannot be a store; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
         try:
             root = Path(uri).expanduser().absolute()
@@ -117,13 +117,13 @@ class Store:
             raise ArtifactError(
                 f"store: {str(uri)!r}: this machine knows no such user. Name the folder without ~."
             ) from None
-        place: Place = bucket or Folder(root)
+        storage: Storage = bucket or Folder(root)
         with disk_errors(root):
-            marker = place.read(MARKER)
+            marker = storage.read(MARKER)
             if marker is None and create:
                 # When several processes create the store at the same time, the id of the first one counts.
-                place.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
-                marker = place.read(MARKER)
+                storage.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
+                marker = storage.read(MARKER)
         if marker is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
         address = bucket.uri if bucket else str(root)
@@ -132,7 +132,7 @@ class Store:
         return store
 
     @property
-    def places(self) -> list[Place]:
+    def storages(self) -> list[Storage]:
         """The store's folder; on S3 its local copy and then its bucket."""
         return [self.local] if self.remote is None else [self.local, self.remote]
 
@@ -223,8 +223,8 @@ class Store:
 
     def write_note(self, name: str, text: str) -> Path:
         """Write or overwrite a small file outside artifacts; return its path on this machine."""
-        for place in self.places:
-            place.write(name, text.encode())
+        for storage in self.storages:
+            storage.write(name, text.encode())
         return self.root / name
 
     def delete(self, name: str) -> list[str]:
@@ -233,17 +233,17 @@ class Store:
         Returns:
             The objects that the server refuses to delete, each with the reason.
         """
-        keys = [list(place.listing(name)) or [name] for place in self.places]
+        keys = [list(storage.listing(name)) or [name] for storage in self.storages]
         return [
             refused
             for manifests in (True, False)
-            for place, place_keys in zip(self.places, keys, strict=True)
-            for refused in place.delete([key for key in place_keys if key.endswith(f"/{MANIFEST}") is manifests])
+            for storage, its_keys in zip(self.storages, keys, strict=True)
+            for refused in storage.delete([key for key in its_keys if key.endswith(f"/{MANIFEST}") is manifests])
         ]
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
         """Return references to all artifacts of a kind, with abbreviated digests."""
-        keys = [key.split("/") for key in self.places[-1].listing(kind)]
+        keys = [key.split("/") for key in self.storages[-1].listing(kind)]
         return [ArtifactRef(kind=kind, digest=parts[1]) for parts in keys if parts[2:] == [MANIFEST]]
 
     def manifests(self, kind: Kind) -> list[Manifest]:
@@ -262,7 +262,7 @@ class Store:
     def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
         """Return each artifact's manifest, or the error of its read; read local copies only if ``copied``."""
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
-        read = self.read_note if copied else self.places[-1].read
+        read = self.read_note if copied else self.storages[-1].read
         texts = thread_map(read, keys, OBJECTS_AT_ONCE)
         return [self._parse_manifest(ref, text) for ref, text in zip(refs, texts, strict=True)]
 

@@ -50,7 +50,7 @@ ROLLOUTS = pa.schema(
         "prompt_token_ids": pa.list_(pa.int32()),
         "response_token_ids": pa.list_(pa.int32()),
         "engine_logp": pa.list_(pa.float32()),  # log-probabilities of the response tokens, by the engine
-        "finish_reason": pa.string(),  # stop or length
+        "finish_reason": pa.string(),  # stop, length or missing
         "response": pa.string(),  # a view of response_token_ids
         "policy": pa.string(),  # digest of the policy that sampled
     }
@@ -58,7 +58,7 @@ ROLLOUTS = pa.schema(
 
 
 def rollouts_schema(max_new_tokens: int) -> pa.Schema:
-    """Return the schema of rollouts; its metadata holds the limit on new tokens, which objectives read."""
+    """Return the schema of rollouts; its metadata holds the limit on new tokens."""
     return ROLLOUTS.with_metadata({"max_new_tokens": str(max_new_tokens)})
 
 

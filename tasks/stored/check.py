@@ -12,7 +12,7 @@ from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_errors,
 from tasks.store.layout import MANIFEST
 from tasks.store.lineage import Contents, ancestry, read_contents
 from tasks.store.records import FileEntry
-from tasks.store.store import Place, content_digest
+from tasks.store.store import Storage, content_digest
 from tasks.stored.runs import LATEST, find_artifact, find_reports, match_artifact
 
 RUN = "run"
@@ -69,7 +69,7 @@ def check_store(store: Store, wanted: str | None = None) -> Findings:
         else:
             # All folders are searched, because an artifact without its manifest is checked too.
             roots = [match_artifact(contents.folders, wanted)]
-        return _check(store.places[-1], contents, contents.ancestors(roots))
+        return _check(store.storages[-1], contents, contents.ancestors(roots))
 
 
 def check_bucket(store: Store, ends: Iterable[ArtifactRef]) -> None:
@@ -93,13 +93,13 @@ def check_bucket(store: Store, ends: Iterable[ArtifactRef]) -> None:
         raise DamagedError(f"{store.ref.uri}: missing or incomplete in the bucket: {named}. {RESTORE}")
 
 
-def _check(place: Place, contents: Contents, scope: set[str]) -> Findings:
+def _check(storage: Storage, contents: Contents, scope: set[str]) -> Findings:
     names = sorted(scope & contents.manifests.keys())
     expected = {f"{name}/{file}": entry for name in names for file, entry in contents.manifests[name].files.items()}
     faults, read = [*_manifest_faults(contents, scope)], 0
 
     def fault_of(key: str) -> Fault | None:
-        return _fault(place, key, contents.files.get(key), expected[key])
+        return _fault(storage, key, contents.files.get(key), expected[key])
 
     with bar("check", len(expected)) as progress, ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         for key, fault in zip(expected, pool.map(fault_of, expected), strict=True):
@@ -130,10 +130,10 @@ def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault
             yield Fault(name, MANIFEST, f"digest {name.partition('/')[2]}", found)
 
 
-def _fault(place: Place, key: str, stored: StoredFile | None, entry: FileEntry) -> Fault | None:
+def _fault(storage: Storage, key: str, stored: StoredFile | None, entry: FileEntry) -> Fault | None:
     found = _MISSING
     for _ in range(2):  # A second read tells a damaged file from a read error.
-        if stored and (sha256 := place.digest(key, stored.bytes)):
+        if stored and (sha256 := storage.digest(key, stored.bytes)):
             if sha256 == entry.sha256:
                 return None
             found = f"{sha256[:_DIGITS]}, {stored.bytes} bytes"

@@ -15,7 +15,7 @@ from tasks.store.layout import VERDICTS_FILE
 from tasks.store.tables import read_table
 
 
-class EvaluatedPolicy(FlyteModel):
+class PolicyAccuracies(FlyteModel):
     """Accuracies of a stored policy; ``str()`` returns lines for the terminal."""
 
     model_config = ConfigDict(frozen=True)
@@ -46,11 +46,11 @@ class EvaluatedPolicy(FlyteModel):
         return "\n".join(lines)
 
 
-def describe_evaluation(store: Store, average: ArtifactRef) -> EvaluatedPolicy:
+def describe_evaluation(store: Store, average: ArtifactRef) -> PolicyAccuracies:
     """Return the accuracies of a policy from the average of its evaluations."""
     history = load_history(store, [average])
     (evaluated,) = history.evaluated
-    return EvaluatedPolicy(
+    return PolicyAccuracies(
         policy=str(evaluated.policy),
         evaluations=[str(measured.evaluation) for measured in evaluated.evaluations],
         headline=history.headline,

@@ -82,7 +82,7 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
         algorithm: the preset of the stored run; empty for any.
 
     Raises:
-        DataError: the store has no such run, or only runs whose rollouts come from weights inside a stage.
+        DataError: the store has no such run, or only runs whose rollouts were sampled inside a stage.
         SettingsError: a setting differs from that of the stored run and cannot be changed.
     """
     reports = find_reports(store, settings.seed, algorithm or None)
@@ -90,8 +90,8 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
     if report is None:
         raise DataError(
             f"{reports[0].ref}: this run with algorithm {reports[0].known_facts['algorithm']} and seed {settings.seed} "
-            "took turns in its stages (workflows/grpo.py), so its rollouts come from weights inside a stage, which are "
-            "not stored. Name a run of workflows/mu_grpo.py with --algorithm and --seed, as in --algorithm mu_grpo."
+            "sampled new rollouts inside its stages (workflows/grpo.py), by policies that are not stored. "
+            "Name a run of workflows/mu_grpo.py with --algorithm and --seed, as in --algorithm mu_grpo."
         )
     stored = {
         name: section.parse(report.settings[name], f"{report.ref} {name}").result_values()

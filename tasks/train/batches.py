@@ -53,7 +53,7 @@ def zeros(count: int, dtype: npt.DTypeLike, folder: Path | None = None) -> Array
     if not count:
         return np.zeros(0, dtype)
     with tempfile.TemporaryFile(dir=folder) as file:
-        # Room that is missing is an error here; found while a mapped page is written it would be a signal.
+        # A full disk raises OSError here; without this call it would kill the process (SIGBUS) when a page is written.
         os.posix_fallocate(file.fileno(), 0, count * np.dtype(dtype).itemsize)
         return np.asarray(np.memmap(file, dtype, "r+"))
 
@@ -80,14 +80,15 @@ class Ragged:
 
     def of(self, rows: Ints) -> npt.NDArray[np.generic]:
         """Return all elements of some rows, row after row."""
-        return self.flat[self.places(rows)]
+        return self.flat[self.indices(rows)]
 
-    def places(self, rows: Ints) -> Ints:
+    def indices(self, rows: Ints) -> Ints:
         """Return the indices into ``flat`` of all elements of some rows, row after row."""
         lengths = self.lengths_of(rows)
         ends = lengths.cumsum()
-        places: Ints = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
-        return places
+        shift = self.offsets[rows] - ends + lengths
+        indices: Ints = np.arange(ends[-1] if len(ends) else 0) + np.repeat(shift, lengths)
+        return indices
 
 
 @dataclass(frozen=True)
@@ -138,20 +139,25 @@ def collect(
     """
     prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
-    made, judged = Rows(rollouts), Rows(verdicts)
+    rollout_rows, verdict_rows = Rows(rollouts), Rows(verdicts)
     whole_groups = -(-ROWS_AT_ONCE // group_size) * group_size
-    while (table := made.take(whole_groups)).num_rows + (beside := judged.take(whole_groups)).num_rows:
-        if table.num_rows != beside.num_rows or not all(table[name].equals(beside[name]) for name in _NAMES):
+    while True:
+        table, verdict_table = rollout_rows.take(whole_groups), verdict_rows.take(whole_groups)
+        if not table.num_rows + verdict_table.num_rows:
+            break
+        if table.num_rows != verdict_table.num_rows or not all(
+            table[name].equals(verdict_table[name]) for name in _NAMES
+        ):
             raise DataError(
-                f"verdicts name {judged.taken + judged.rest()} responses and rollouts {made.taken + made.rest()}, or "
-                "in another order: verify again."
+                f"verdicts name {verdict_rows.taken + verdict_rows.rest()} responses and rollouts "
+                f"{rollout_rows.taken + rollout_rows.rest()}, or in another order: verify again."
             )
-        table, first = table.combine_chunks(), made.taken - table.num_rows
+        table, first = table.combine_chunks(), rollout_rows.taken - table.num_rows
         _check_groups(table, group_size)
         prompts.add(table["prompt_token_ids"])
         responses.add(table["response_token_ids"])
         engine.add(table["engine_logp"])
-        reward.add(beside["reward"].to_numpy())
+        reward.add(verdict_table["reward"].to_numpy())
         group.add((first + np.arange(table.num_rows)) // group_size)
         truncated.add(pc.equal(table["finish_reason"], "length").to_numpy())
     return Responses(
@@ -192,9 +198,9 @@ def _check_groups(table: pa.Table, group_size: int) -> None:
     due = names.take(pa.array(row - row % group_size))
     wrong = (sample_index != row % group_size) | ~pc.equal(names, due).to_numpy()
     if wrong.any():
-        place = int(wrong.argmax())
+        index = int(wrong.argmax())
         raise DataError(
-            f"response {(names[place].as_py(), int(sample_index[place]))}: {(due[place].as_py(), place % group_size)} "
+            f"response {(names[index].as_py(), int(sample_index[index]))}: {(due[index].as_py(), index % group_size)} "
             f"was due. Every group must have {group_size} responses, in order."
         )
     if rest := len(row) % group_size:
@@ -216,7 +222,7 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
     """Plan the rows of each batch: a permutation of whole groups that the seed determines, each used once.
 
     Raises:
-        DataError: ``responses_per_update`` is no multiple of the group size that divides the number of responses.
+        DataError: ``responses_per_update`` is not a multiple of the group size that divides the number of responses.
     """
     size, count = responses.group_size, len(responses.group_R)
     if count % responses_per_update or responses_per_update % size:
@@ -257,14 +263,14 @@ def shares(parts: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> li
         return [list(parts) or [nothing]]
     dealt = list(parts)
     while not dealt or len(dealt) % processes:
-        divisible = [place for place, part in enumerate(dealt) if len(part) > 1]
+        divisible = [index for index, part in enumerate(dealt) if len(part) > 1]
         if not divisible:
             dealt.append(nothing)
             continue
-        largest = dealt.pop(max(divisible, key=lambda place: int(sequence_tokens_R[dealt[place]].sum())))
+        largest = dealt.pop(max(divisible, key=lambda index: int(sequence_tokens_R[dealt[index]].sum())))
         dealt += [largest[::2], largest[1::2]]
     dealt.sort(key=lambda part: -int(sequence_tokens_R[part].sum()))
     rounds = [dealt[start : start + processes] for start in range(0, len(dealt), processes)]
     # Every second round is reversed, so that no process always gets the largest.
-    turned = [parts[::-1] if place % 2 else parts for place, parts in enumerate(rounds)]
+    turned = [parts[::-1] if index % 2 else parts for index, parts in enumerate(rounds)]
     return [[parts[process] for parts in turned] for process in range(processes)]

@@ -1,4 +1,6 @@
-"""State that outlasts a stage, and state inside a stage, from which an interrupted one goes on with the same bits.
+"""Save and restore training state: the policy and the optimizer between stages, and checkpoints inside a stage.
+
+An interrupted stage continues from its checkpoint, bit for bit.
 
 Weights, AdamW's moments and counts are stored in fp32 under the names of the parameters, whatever held them: another
 backend or number of processes goes on from them. What follows from the stage's inputs and the number of updates is
@@ -27,7 +29,7 @@ from tasks.store.progress import Progress
 from tasks.train import distributed
 from tasks.train.backends import Backend
 from tasks.train.backends.backend import MOMENTS
-from tasks.train.outcome import Outcome
+from tasks.train.results import StageResults
 
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
 _PROGRESS = f"{OPTIMIZER}/progress.json"
@@ -89,7 +91,7 @@ def load_optimizer(folder: Path, backend: Backend) -> int:
 
 Columns = dict[str, npt.NDArray[np.float32]]
 """Log-probabilities of response tokens, by policy."""
-_WEIGHTS, _COLUMNS, _OUTCOME = "weights.safetensors", "columns.safetensors", "outcome.json"
+_WEIGHTS, _COLUMNS, _RESULTS = "weights.safetensors", "columns.safetensors", "results.json"
 _TRAIN, _LOGP = "train", "logp"
 
 
@@ -108,19 +110,19 @@ class Resume:
         self._saved = 0
 
     def logp(self, first: int) -> Columns:
-        """Return the columns of the responses that the update ``first`` begins with; empty when there are none."""
+        """Return the saved log-probabilities of the responses whose first update is ``first``; empty if none are."""
         folder = distributed.find_on_all_ranks(_LOGP, first, lambda: self._progress.get(_LOGP, first))
         return {} if folder is None else _map_columns(folder / _COLUMNS)
 
     def keep_logp(self, first: int, columns: Columns) -> None:
-        """Save the columns of the responses that the update ``first`` begins with."""
+        """Save the log-probabilities of the responses whose first update is ``first``."""
         self._progress.put(_LOGP, first, lambda folder: save_columns(columns, folder / _COLUMNS))
 
     def due(self, done: int) -> bool:
         """Return whether to save after ``done`` of the stage's updates."""
         return done - self._saved >= self._every or bool(distributed.broadcast_int(stop_requested()))
 
-    def save(self, backend: Backend, updates: int, outcome: Outcome, columns: Columns) -> None:
+    def save(self, backend: Backend, updates: int, results: StageResults, columns: Columns) -> None:
         """Save the state after an update, and delete states that are older than those kept.
 
         Raises:
@@ -133,33 +135,33 @@ class Resume:
                 save_file(weights, folder / _WEIGHTS)
             save_optimizer(folder, backend, updates)
             save_columns({name: one for name, one in columns.items() if name != "engine"}, folder / _COLUMNS)
-            (folder / _OUTCOME).write_text(json.dumps(asdict(outcome)))
+            (folder / _RESULTS).write_text(json.dumps(asdict(results)))
 
-        self._saved = len(outcome.rows)
+        self._saved = len(results.rows)
         self._progress.put(_TRAIN, self._saved, fill)
         self._progress.keep_newest(_TRAIN, self._kept)
         if distributed.broadcast_int(stop_requested()):
             stop(f"update {updates}")
 
-    def restore(self, backend: Backend, goes_on: Callable[[int], bool]) -> tuple[int, Outcome] | None:
-        """Load the newest state into the backend, if ``goes_on`` accepts its number of updates.
+    def restore(self, backend: Backend, can_continue: Callable[[int], bool]) -> tuple[int, StageResults] | None:
+        """Load the newest state into the backend, if ``can_continue`` accepts its number of updates.
 
         Returns:
             Updates of the run, and what training on the stage gave so far; None when there is no state.
         """
         number, newest = self._progress.newest(_TRAIN) or (0, None)
         done = distributed.broadcast_int(number)
-        # A state of another version of the project has no outcome.
-        mine = newest if number == done and newest and (newest / _OUTCOME).is_file() else None
+        # A state of another version of the project has no results.
+        mine = newest if number == done and newest and (newest / _RESULTS).is_file() else None
         folder = distributed.find_on_all_ranks(_TRAIN, done, lambda: mine)
         if folder is None:
             return None
-        if not goes_on(done):
+        if not can_continue(done):
             self._progress.clear()
             return None
         backend.set_weights(load_file(folder / _WEIGHTS))
         self._saved, self.columns = done, _map_columns(folder / _COLUMNS)
-        return load_optimizer(folder, backend), Outcome(**json.loads((folder / _OUTCOME).read_text()))
+        return load_optimizer(folder, backend), StageResults(**json.loads((folder / _RESULTS).read_text()))
 
 
 def _map_columns(path: Path) -> Columns:

@@ -32,7 +32,7 @@ from tasks.tracking import open_tracker
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Resume
-from tasks.train.outcome import Outcome, Row
+from tasks.train.results import Row, StageResults
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_folder
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier
@@ -57,12 +57,12 @@ def train_alternating(
     seed: int,
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
-    """Train on a stage's prompts in the order of ``optimize_stage``, with a refresh of rollouts every mu updates.
+    """Train for a stage, and sample new rollouts every mu updates.
 
-    With mu, ``updates_per_rollout``, equal to the stage's updates it makes the same updates as generate, verify and
-    optimize one after the other. Several processes may do it together, each with an engine of its own on its own
-    device; the leader writes. ``reference`` is the run's base policy, ``prompts`` are the stage's shards, and stages
-    count from 0.
+    The prompts are consumed in the same order as by ``optimize_stage``. With mu, ``updates_per_rollout``, equal to the
+    stage's updates it makes the same updates as generate, verify and optimize one after the other. Several processes
+    may do it together, each with an engine of its own on its own device; the leader writes. ``reference`` is the run's
+    base policy, ``prompts`` are the stage's shards, and stages count from 0.
 
     Returns:
         The next policy; its parents are the rollouts and verdicts of all refreshes.
@@ -103,7 +103,7 @@ def train_alternating(
                     add_verdicts(verdicts)
                     progress.advance()
 
-                outcome = loop.train(partial(show, "optimize"), refreshed)
+                results = loop.train(partial(show, "optimize"), refreshed)
                 rolled.facts.update(
                     **timed_calls(loop.call_seconds, distributed.gather(loop.engine.work)),
                     **loop.counts.facts(part),
@@ -111,7 +111,7 @@ def train_alternating(
             judged.parents["rollouts"] = [rolled.ref]
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
-        save(draft, loop.trainer, loop.start, outcome, stage, updates_per_rollout)
+        save(draft, loop.trainer, loop.start, results, stage, updates_per_rollout)
     return draft.ref
 
 
@@ -188,11 +188,11 @@ class Colocated:
         self,
         after_update: Callable[[Row], None],
         refreshed: Callable[[pa.Table, pa.Table], None] = lambda _rollouts, _verdicts: None,
-        must_teach: bool = True,
-    ) -> Outcome:
+        require_signal: bool = True,
+    ) -> StageResults:
         """Make all updates of the stage; ``refreshed`` is called with rollouts and verdicts before the updates on them.
 
-        With ``must_teach`` it is an error if all advantages of the stage are zero.
+        With ``require_signal`` it is an error if all advantages of the stage are zero.
         """
 
         def rollouts(number: int) -> tuple[Responses, Sequence[Ints]]:
@@ -202,12 +202,14 @@ class Colocated:
                 responses = collect([rollouts], [verdicts], self.rollout.responses_per_prompt)
             return responses, list(np.arange(rollouts.num_rows).reshape(-1, self.optimize.responses_per_update))
 
-        def kept(refreshes: int) -> bool:
+        def rollouts_are_stored(refreshes: int) -> bool:
             return all(self._find(number) is not None for number in range(refreshes))
 
         self.trainer.after_update = after_update
         count, mu = len(self.refreshes), self.updates_per_rollout
-        return make_updates(self.trainer, self.stage, rollouts, count, mu, self.responses, kept, must_teach)
+        return make_updates(
+            self.trainer, self.stage, rollouts, count, mu, self.responses, rollouts_are_stored, require_signal
+        )
 
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""
@@ -250,8 +252,8 @@ class Colocated:
         with self.phase("generate"):
             began = time.perf_counter()
             name = f"{self.policy.digest}+{self.trainer.updates}"
-            places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
-            own = [prompts[place] for place in places]
+            indices = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
+            own = [prompts[index] for index in indices]
             sampled = sample(
                 self.engine, self.tokenizer, self.rollout, own, name, self.stage, self.seed, unfit=self.counts.unfit
             )

@@ -15,7 +15,7 @@ from tasks.train import distributed
 from tasks.train.advantages import Selection
 from tasks.train.batches import Flags, Floats, Ints, Responses
 from tasks.train.objective import ObjectiveResult
-from tasks.train.outcome import EDGES, Row
+from tasks.train.results import EDGES, Row
 from tasks.train.tokens import TokenBatch
 
 _COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger")
@@ -48,13 +48,13 @@ class UpdateStatistics:
         sums = np.zeros(3)
         table = np.zeros((1 + len(_COLUMNS), sum(len(tokens[0]) for tokens in self._tokens)))
         start = 0
-        for own, tokens in zip(self._sums, self._tokens, strict=True):
-            sums += [float(value) for value in own]
+        for values, tokens in zip(self._sums, self._tokens, strict=True):
+            sums += [float(value) for value in values]
             response_T, *columns = (column.cpu().numpy() for column in tokens)
             end = start + len(response_T)
             table[0, start : start + 1], table[0, start + 1 : end] = 1, response_T[1:] != response_T[:-1]
-            for place, column in enumerate(columns, 1):
-                table[place, start:end] = column
+            for index, column in enumerate(columns, 1):
+                table[index, start:end] = column
             start = end
         parts = distributed.gather((sums, table))
         table = np.concatenate([part for _, part in parts], axis=1)
@@ -106,12 +106,12 @@ class UpdateStatistics:
 def _trigger_positions(trigger_N: Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
     """Return the share of every response's tokens before its first trigger, NaN without one."""
     position_R = np.full(len(first_R), np.nan)
-    place = trigger_N.nonzero()[0]
-    if len(place):
-        response = first_R.searchsorted(place, side="right") - 1
+    token = trigger_N.nonzero()[0]
+    if len(token):
+        response = first_R.searchsorted(token, side="right") - 1
         length_R = np.diff(first_R, append=len(trigger_N))
         # Backwards, so that the first trigger of a response is written last.
-        position_R[response[::-1]] = ((place - first_R[response]) / length_R[response])[::-1]
+        position_R[response[::-1]] = ((token - first_R[response]) / length_R[response])[::-1]
     return position_R
 
 
@@ -147,7 +147,7 @@ _NOTED = ("ratio", "logp", "behavior_logp", *_FLAGS)
 
 def noted_updates(updates: int) -> list[int]:
     """Return which of a stage's updates are noted, from 0: the first, the last and evenly spaced ones between."""
-    return sorted({round(place) for place in np.linspace(0, updates - 1, _NOTED_UPDATES)})
+    return sorted({round(number) for number in np.linspace(0, updates - 1, _NOTED_UPDATES)})
 
 
 class CloseUp:
@@ -170,24 +170,24 @@ class CloseUp:
         ends = np.cumsum(self._responses.response_tokens.lengths_of(rows))
         self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))
 
-    def examples(self, place: Row) -> list[Row]:
+    def examples(self, labels: Row) -> list[Row]:
         """Return the best and the worst response of a group, each with its tokens; every process must call this.
 
         It is the first group of the update with a vetoed token; else the first with different advantages, else the
-        first. Of the worst responses it is the one with most vetoed tokens. ``place`` is stage, update and staleness.
+        first. Of the worst responses it is the one with most vetoed tokens. ``labels`` is stage, update and staleness.
         """
         if not len(self._rows):
             return []
-        tokens = {row: table for own in distributed.gather(self._tokens) for row, table in own.items()}
+        tokens = {row: table for part in distributed.gather(self._tokens) for row, table in part.items()}
         vetoed = np.array([tokens[row][_NOTED.index("vetoed")].sum() for row in self._rows.tolist()])
-        advantage, group = self._advantage_R[self._rows], self._responses.group_R[self._rows]
-        groups = [group == number for number in dict.fromkeys(group.tolist())]
-        differ = [own for own in groups if np.ptp(advantage[own]) > 0] or groups
-        own = next((own for own in differ if vetoed[own].any()), differ[0])
-        best = max(np.flatnonzero(own), key=lambda one: advantage[one])
-        worst = max(np.flatnonzero(own), key=lambda one: (-advantage[one], vetoed[one]))
+        advantage, numbers = self._advantage_R[self._rows], self._responses.group_R[self._rows]
+        groups = [numbers == number for number in dict.fromkeys(numbers.tolist())]
+        differ = [group for group in groups if np.ptp(advantage[group]) > 0] or groups
+        group = next((group for group in differ if vetoed[group].any()), differ[0])
+        best = max(np.flatnonzero(group), key=lambda one: advantage[one])
+        worst = max(np.flatnonzero(group), key=lambda one: (-advantage[one], vetoed[one]))
         chosen = [int(self._rows[one]) for one in dict.fromkeys((best, worst))]
-        return [{**place, **self._example(row, tokens[row])} for row in chosen]
+        return [{**labels, **self._example(row, tokens[row])} for row in chosen]
 
     def _example(self, row: int, table: Floats) -> Row:
         responses, reward = self._responses, float(self._responses.reward_R[row])

@@ -1,7 +1,7 @@
 """The objective: the tokens of a micro-batch in, their loss and what happened to each of them out.
 
-One loss serves every algorithm; an algorithm is a row of settings (tasks/settings/presets.py). For a token with ratio r
-and advantage A
+One loss serves every algorithm; an algorithm is a row of settings (tasks/settings/presets.yaml). For a token with
+ratio r and advantage A
 
     loss          = sum over tokens of a (s + penalty), divided by the denominator
     gradient of s = -w A (gradient of log pi) where the token passes the gate and is not vetoed or rejected, else 0
@@ -24,7 +24,7 @@ from tasks.train.bounds import Bounds
 from tasks.train.tokens import TokenBatch, at_level, log_ratio, required, running_count, running_mean, running_sum
 
 LOG_TOLERANCE = 1e-5
-"""A statistic of the veto that is this close to kappa, in nats, equals it and is no trigger: log-probabilities in
+"""A statistic of the veto that is this close to kappa, in nats, equals it and is not a trigger: log-probabilities in
 float32 are exact to about 1e-6, and without a tolerance rounding would decide."""
 
 

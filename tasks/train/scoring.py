@@ -1,4 +1,4 @@
-"""Which responses of a stage take part in its updates, and log-probabilities of their tokens by several policies.
+"""Score the responses of a stage with several policies, and select those that take part in its updates.
 
 Shapes: T response tokens of a micro-batch, R responses, r those of a micro-batch.
 """
@@ -20,7 +20,7 @@ from tasks.train.backends import Backend
 from tasks.train.batches import Flags, Floats, Ints, Responses, micro_batches, shares, zeros
 from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.checkpoint import Columns, Resume
-from tasks.train.outcome import Outcome
+from tasks.train.results import StageResults
 from tasks.train.tokens import TokenBatch, log_ratio
 
 _AT_ONCE = 2**20
@@ -28,20 +28,20 @@ _AT_ONCE = 2**20
 
 
 @dataclass
-class StageTokens:
+class ScoredResponses:
     """Responses of a stage or a refresh, which of them take part, and a column of log-probabilities for each policy."""
 
     responses: Responses
     backend: Backend
     settings: OptimizeSettings
     max_response_tokens: int
+    stage: int
+    """The stage, counted from 0."""
     seed: tuple[int, int, int]
     """The seed of random choices: the run's seed, the stage, and the updates before these responses."""
 
     def __post_init__(self) -> None:
         """Select responses by what is known before the policy has scored them."""
-        self.number = self.seed[1]
-        """The stage, counted from 0."""
         self.logp: Columns = {"engine": np.asarray(self.responses.engine_logp.flat, dtype=np.float32)}
         """Log-probabilities of all response tokens by policy: engine, behavior, and where used reference and proximal.
 
@@ -72,30 +72,31 @@ class StageTokens:
         if resume and not known:
             resume.keep_logp(first, {name: column for name, column in self.logp.items() if name != "engine"})
 
-    def count(self, outcome: Outcome, batches: Sequence[Ints]) -> None:
-        """Add what the selection says to the outcome of the stage.
+    def count(self, results: StageResults, batches: Sequence[Ints]) -> None:
+        """Add what the selection says to the results of the stage.
 
         Raises:
             GateError: too many log-probabilities are not finite, or engine and trainer differ too much.
         """
         found = self.selection
-        outcome.groups += found.groups
-        outcome.zero_variance_groups += found.zero_variance_groups
-        outcome.unscored += found.unscored
-        outcome.teaches |= bool(found.advantage_R.any())
-        outcome.dropped += int(self._not_finite_R.sum())
-        if outcome.dropped > self.settings.max_dropped_share * outcome.responses:
+        results.groups += found.groups
+        results.zero_variance_groups += found.zero_variance_groups
+        results.reward_sum += float(np.nansum(self.responses.reward_R[~self._not_finite_R]))
+        results.unscored += found.unscored
+        results.has_signal |= bool(found.advantage_R.any())
+        results.dropped += int(self._not_finite_R.sum())
+        if results.dropped > self.settings.max_dropped_share * results.responses:
             raise GateError(
-                f"optimize: {outcome.dropped} of {outcome.responses} responses "
-                f"({outcome.dropped / outcome.responses:.1%}) have log-probabilities that are not finite; "
+                f"optimize: {results.dropped} of {results.responses} responses "
+                f"({results.dropped / results.responses:.1%}) have log-probabilities that are not finite; "
                 f"optimize.max_dropped_share allows {self.settings.max_dropped_share:.1%}. Look at the engine's "
                 "precision."
             )
         total, tokens, largest = self._mismatch(batches)
         mean = total / max(1, tokens)
-        outcome.mismatch_sum += total
-        outcome.mismatch_tokens += tokens
-        outcome.logp_mismatch_max = max(outcome.logp_mismatch_max, largest)
+        results.mismatch_sum += total
+        results.mismatch_tokens += tokens
+        results.logp_mismatch_max = max(results.logp_mismatch_max, largest)
         if not mean <= self.settings.max_logp_mismatch:
             raise GateError(
                 f"optimize: engine and trainer log-probabilities differ by {mean:.4f} on average (largest "
@@ -112,9 +113,9 @@ class StageTokens:
         tokens, total, largest = 0, 0.0, 0.0
         engine, behavior = self.logp["engine"], self.logp["behavior"]
         for batch in batches:
-            places = self.responses.response_tokens.places(self.selection.active_rows(batch))
-            difference_T: Floats = np.abs(behavior[places].astype(np.float64) - engine[places])
-            tokens, total = tokens + len(places), total + float(difference_T.sum())
+            indices = self.responses.response_tokens.indices(self.selection.active_rows(batch))
+            difference_T: Floats = np.abs(behavior[indices].astype(np.float64) - engine[indices])
+            tokens, total = tokens + len(indices), total + float(difference_T.sum())
             largest = max(largest, float(difference_T.max(initial=0.0)))
         return total, tokens, largest
 
@@ -125,11 +126,11 @@ class StageTokens:
         The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit.
         """
         flat: Floats = zeros(len(self.logp["engine"]), np.float32, self.responses.folder)
-        with bar(f"stage {self.number + 1} {what}", len(batches)) as progress:
+        with bar(f"stage {self.stage + 1} {what}", len(batches)) as progress:
             for batch in batches:
                 for rows in self.micro_rows(batch):
                     logp_T = scorer(self._micro_batch(rows))[0]
-                    flat[self.responses.response_tokens.places(rows)] = logp_T.cpu().numpy()
+                    flat[self.responses.response_tokens.indices(rows)] = logp_T.cpu().numpy()
                 progress.advance()
         distributed.all_reduce_sum(torch.from_numpy(flat))
         return flat
@@ -145,14 +146,14 @@ class StageTokens:
         """Score a micro-batch by the current policy; return the objective's input and the entropies."""
         packed = self._micro_batch(rows)
         logp_T, entropy_T = self.backend(packed)
-        places, device = self.responses.response_tokens.places(rows), logp_T.device
+        indices, device = self.responses.response_tokens.indices(rows), logp_T.device
         advantage_r = self.selection.advantage_R.index_select(0, torch.from_numpy(rows))
         tokens = TokenBatch(
             logp_T=logp_T,
             advantage_T=advantage_r.index_select(0, packed.response_T).to(device),
             response_T=packed.response_T.to(device),
             responses=len(rows),
-            **{f"{policy}_logp_T": torch.from_numpy(flat[places]).to(device) for policy, flat in self.logp.items()},
+            **{f"{policy}_logp_T": torch.from_numpy(flat[indices]).to(device) for policy, flat in self.logp.items()},
         )
         return tokens, entropy_T
 
@@ -160,8 +161,8 @@ class StageTokens:
     def bounds(self, micro_rows: Iterable[Ints]) -> Bounds:
         """Return the interval of the ratio in an update over some micro-batches.
 
-        One that is not fixed needs the log-ratios of all their tokens first: those of the current to the behavior
-        policy, or to the proximal policy where there is one.
+        If the gate computes its interval, this scores all tokens of the update first. Their log-ratios are to the
+        proximal policy if there is one, else to the behavior policy.
         """
         gate = self.settings.objective.gate
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]

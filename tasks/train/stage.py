@@ -23,7 +23,7 @@ from tasks.train.backends import open_backend
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
 from tasks.train.diagnostics import noted_updates
-from tasks.train.outcome import Outcome
+from tasks.train.results import StageResults
 from tasks.train.trainer import Trainer
 
 _OUT_OF_MEMORY_FIX = (
@@ -32,7 +32,7 @@ _OUT_OF_MEMORY_FIX = (
 )
 _NAMES = ["prompt_id", "sample_index"]
 _SAMPLED = [*_NAMES, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
-Rollouts = Callable[[int], tuple[Responses, Sequence[Ints]]]
+NextRefresh = Callable[[int], tuple[Responses, Sequence[Ints]]]
 """A function from the number of a refresh, from 0, to its responses and the rows of its batches."""
 
 
@@ -79,51 +79,55 @@ def optimize_stage(
         trainer.resume = Resume(store.progress, operation)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         updates = len(batches) * settings.objective.schedule.updates_per_batch
-        outcome = make_updates(trainer, stage, lambda _: (responses, batches), 1, updates, len(responses.group_R))
-        save(draft, trainer, start_folder(settings, folder, base), outcome, stage, updates)
+        results = make_updates(trainer, stage, lambda _: (responses, batches), 1, updates, len(responses.group_R))
+        save(draft, trainer, start_folder(settings, folder, base), results, stage, updates)
     return draft.ref
 
 
 def make_updates(
     trainer: Trainer,
     stage: int,
-    rollouts: Rollouts,
+    next_refresh: NextRefresh,
     refreshes: int,
     updates_per_rollout: int,
     responses: int,
-    kept: Callable[[int], bool] = lambda _: True,
-    must_teach: bool = True,
-) -> Outcome:
+    rollouts_are_stored: Callable[[int], bool] = lambda _: True,
+    require_signal: bool = True,
+) -> StageResults:
     """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` of them.
 
     The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. An interrupted stage goes on
-    from the newest state of ``trainer.resume``, where the rollouts of all refreshes before it were ``kept``.
+    from the newest state of ``trainer.resume``, where the rollouts of all refreshes before it are stored.
 
     Args:
         trainer: the policy, and how it is trained.
         stage: counts from 0.
-        rollouts: called for one refresh after the other, when the updates on the refresh before are made.
+        next_refresh: called for one refresh after the other, when the updates on the refresh before are made.
         refreshes: number of refreshes in the stage.
         updates_per_rollout: mu.
         responses: responses of the stage.
-        kept: tells whether the rollouts of the first n refreshes are still there after an interruption.
-        must_teach: whether it is an error if all advantages of the stage are zero.
+        rollouts_are_stored: tells whether the rollouts of the first n refreshes are still there after an interruption.
+        require_signal: whether it is an error if all advantages of the stage are zero.
 
     Raises:
         SettingsError: there is not enough memory. See ``Trainer.train`` for the others.
     """
-    outcome, resume = Outcome(responses, noted_updates(refreshes * updates_per_rollout)), trainer.resume
-    if resume and (state := resume.restore(trainer.backend, lambda done: kept(-(-done // updates_per_rollout)))):
-        trainer.updates, outcome = state
-        for row in outcome.rows:
+    results, resume = StageResults(responses, noted_updates(refreshes * updates_per_rollout)), trainer.resume
+
+    def can_continue(done: int) -> bool:
+        return rollouts_are_stored(-(-done // updates_per_rollout))
+
+    if resume and (state := resume.restore(trainer.backend, can_continue)):
+        trainer.updates, results = state
+        for row in results.rows:
             trainer.after_update(row)
     for number in range(refreshes):
-        first, last = number * updates_per_rollout, must_teach and number == refreshes - 1
-        collected, batches = rollouts(number)
-        if len(outcome.rows) < first + updates_per_rollout:
+        first, last = number * updates_per_rollout, require_signal and number == refreshes - 1
+        collected, batches = next_refresh(number)
+        if len(results.rows) < first + updates_per_rollout:
             with enough_memory("optimize", _OUT_OF_MEMORY_FIX):
-                trainer.train(collected, batches, stage, outcome, first, last)
-    return outcome
+                trainer.train(collected, batches, stage, results, first, last)
+    return results
 
 
 def stage_responses(
@@ -178,8 +182,8 @@ def load_trainer(
     """
     release()
     # DeepSpeed moves to its GPU only what stays there: in bfloat16 its own partition of the fp32 weights.
-    place = "cpu" if settings.backend.kind == "deepspeed" else None
-    model = load_model(start_folder(settings, folder, base), place=place)
+    to_device = "cpu" if settings.backend.kind == "deepspeed" else None
+    model = load_model(start_folder(settings, folder, base), to_device=to_device)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed)
         if (folder / ADAPTER).is_dir():
@@ -198,13 +202,13 @@ def load_trainer(
 
 
 def save(
-    draft: Draft, trainer: Trainer, previous: Path, outcome: Outcome, stage: int, updates_per_rollout: int
+    draft: Draft, trainer: Trainer, previous: Path, results: StageResults, stage: int, updates_per_rollout: int
 ) -> None:
     """Write the policy, the optimizer's state, the diagnostics and the facts of a stage."""
     with draft.phase("save"):
         save_policy(draft.path, trainer.backend, previous, trainer.settings.lora)
         save_optimizer(draft.path, trainer.backend, trainer.updates)
-        write_table(draft.path / METRICS_FILE, outcome.rows, metrics_schema(list(outcome.rows[0])))
-        write_table(draft.path / EXAMPLES_FILE, outcome.examples, EXAMPLES)
+        write_table(draft.path / METRICS_FILE, results.rows, metrics_schema(list(results.rows[0])))
+        write_table(draft.path / EXAMPLES_FILE, results.examples, EXAMPLES)
     facts: dict[str, Any] = {"stage": stage + 1, "updates": trainer.updates, "preset": trainer.settings.preset}
-    draft.facts.update(facts, updates_per_rollout=updates_per_rollout, **outcome.facts())
+    draft.facts.update(facts, updates_per_rollout=updates_per_rollout, **results.facts())

@@ -1,4 +1,4 @@
-"""Train in one process and evaluate at equal distances: the unit of the laboratory."""
+"""Train in one process and evaluate after equal numbers of updates: the unit of the laboratory."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,7 +15,7 @@ from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import CURVE_FILE, METRICS_FILE, PROMPTS_FILE
 from tasks.store.tables import CURVE, metrics_schema, read_table, write_table
 from tasks.train.colocated import Colocated
-from tasks.train.outcome import Row
+from tasks.train.results import Row
 from tasks.verify import Outcome
 from tasks.verify.step import pair
 
@@ -77,7 +77,7 @@ def run_study(
                 curve.append(_measure(loop, measured, problems, 0, seed))
 
                 def after_update(row: Row) -> None:
-                    metrics.append(row)  # At once: what ends in a collapse gives no outcome.
+                    metrics.append(row)  # At once: what ends in a collapse gives no results.
                     done = row["update"]
                     progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
                     if done % (updates // evaluations) == 0:
@@ -86,7 +86,7 @@ def run_study(
                         loop.to_training()
 
                 try:
-                    loop.train(after_update, must_teach=False)
+                    loop.train(after_update, require_signal=False)
                 except GateError as error:
                     stopped = error.message
                     loop.to_generation()

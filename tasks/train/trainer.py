@@ -20,8 +20,8 @@ from tasks.train.batches import Ints, Responses, mean_reward
 from tasks.train.checkpoint import Resume
 from tasks.train.diagnostics import CloseUp, UpdateStatistics
 from tasks.train.objective import objective
-from tasks.train.outcome import Outcome, Row
-from tasks.train.scoring import StageTokens
+from tasks.train.results import Row, StageResults
+from tasks.train.scoring import ScoredResponses
 
 Phase = Callable[[str], AbstractContextManager[None]]
 
@@ -54,18 +54,18 @@ class Trainer:
         responses: Responses,
         batches: Sequence[Ints],
         stage: int,
-        outcome: Outcome | None = None,
+        results: StageResults | None = None,
         first: int = 0,
         last: bool = True,
-    ) -> Outcome:
+    ) -> StageResults:
         """Make ``schedule.updates_per_batch`` updates on each batch.
 
         Args:
             responses: sampled by the policy as it was before the first of these updates.
             batches: the rows of each batch, in order; no row is in two batches.
             stage: counts from 0.
-            outcome: results of the stage so far, to which these updates add; None if these responses are all.
-            first: number of the stage's updates before these responses. If ``outcome`` has more, an interrupted attempt
+            results: those of the stage so far, to which these updates add; None if these responses are all.
+            first: number of the stage's updates before these responses. If ``results`` has more, an interrupted attempt
                 made them on these responses.
             last: whether these are the last responses of the stage, whose advantages must then not all be zero.
 
@@ -75,19 +75,19 @@ class Trainer:
                 gradient is not finite.
             Interrupted: a stop was asked for, and ``resume`` saved the state.
         """
-        outcome = outcome or Outcome(len(responses.group_R))
+        results = results or StageResults(len(responses.group_R))
         schedule = self.settings.objective.schedule
-        total, done = len(batches) * schedule.updates_per_batch, len(outcome.rows) - first
+        total, done = len(batches) * schedule.updates_per_batch, len(results.rows) - first
         with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
-            work = StageTokens(responses, self.backend, self.settings, self.max_response_tokens, seed)
+            work = ScoredResponses(responses, self.backend, self.settings, self.max_response_tokens, stage, seed)
             if self.resume and done:
                 work.restore(self.resume.columns)
             else:
                 work.score(batches, first, self.reference, self.resume)
-                work.count(outcome, batches)
+                work.count(results, batches)
                 if last:
-                    outcome.check_teaches(first + total, mean_reward(responses.reward_R))
+                    results.check_signal(first + total)
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(done)
             for staleness in range(done, total):
@@ -96,31 +96,31 @@ class Trainer:
                 if fresh and self.settings.objective.needs_proximal:
                     proximal = batches[batch : batch + schedule.batches_per_proximal]
                     work.logp["proximal"] = work.logp_of(proximal, self.backend, "proximal logp")
-                noted = len(outcome.rows) in outcome.noted
+                noted = len(results.rows) in results.noted
                 close_up = CloseUp(responses, work.selection, batches[batch]) if noted else None
                 row = self._update(work, batches[batch], close_up)
-                place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
-                outcome.rows.append({**place, **row})
-                outcome.examples += close_up.examples(place) if close_up else []
+                labels = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
+                results.rows.append({**labels, **row})
+                results.examples += close_up.examples(labels) if close_up else []
                 progress.advance(note="" if row["reward"] is None else f"reward {row['reward']:.3f}")
-                self.after_update(outcome.rows[-1])
-                if self.resume and not (last and staleness + 1 == total) and self.resume.due(len(outcome.rows)):
-                    self.resume.save(self.backend, self.updates, outcome, work.logp)
-        return outcome
+                self.after_update(results.rows[-1])
+                if self.resume and not (last and staleness + 1 == total) and self.resume.due(len(results.rows)):
+                    self.resume.save(self.backend, self.updates, results, work.logp)
+        return results
 
-    def _update(self, work: StageTokens, rows: Ints, close_up: CloseUp | None = None) -> Row:
+    def _update(self, work: ScoredResponses, rows: Ints, close_up: CloseUp | None = None) -> Row:
         """Make one update on the rows that take part, and return its diagnostics."""
         micro_rows = work.micro_rows(rows)
         bounds = work.bounds(micro_rows)
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)
-        for place, own in enumerate(micro_rows):
-            tokens, entropy_T = work.forward(own)
+        for index, part in enumerate(micro_rows):
+            tokens, entropy_T = work.forward(part)
             result = objective(tokens, self.settings.objective, self.max_response_tokens, bounds)
-            self.backend.backward(result.loss_sum, last=place == len(micro_rows) - 1)
+            self.backend.backward(result.loss_sum, last=index == len(micro_rows) - 1)
             denominator = denominator.to(result.denominator.device) + result.denominator
             statistics.add(result, tokens, entropy_T)
             if close_up:
-                close_up.add(own, tokens, result)
+                close_up.add(part, tokens, result)
         learning_rate = self.settings.learning_rate * min(1.0, (self.updates + 1) / (self.settings.warmup_updates + 1))
         grad_norm = self.backend.step(int(distributed.all_reduce_sum(denominator.cpu())), learning_rate)
         if not math.isfinite(grad_norm):

@@ -15,7 +15,7 @@ from tasks.verify.notation import has_base, readings, words
 from tasks.verify.verdicts import Outcome
 
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
-# is no answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
+# is not an answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
 _DECIMALS, _DIGITS = 6, 15
 """Defaults of math-verify: decimals for the comparison of floats, digits for the difference of other numbers."""
@@ -73,7 +73,7 @@ def _parse_gold(gold: str, with_bases: bool) -> list[Any]:
 
 
 def _parse(text: str, with_bases: bool) -> list[Any]:
-    # Without a fallback to strings, text that is no mathematics gives an empty list. parse swallows RecursionError, so
+    # Without a fallback to strings, text that is not mathematics gives an empty list. parse swallows RecursionError, so
     # text that is nested too deeply gives an empty list too.
     parsed: list[Any] = []
     for reading in readings(text, with_bases):

@@ -63,7 +63,7 @@ def _in_text(found: re.Match[str]) -> str:
 _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("delimiters of mathematics have no meaning", rf"{_ROW}\\[()\[\]]|\$", " "),
     ("a per cent sign begins no comment", rf"{_ROW}%", r"\\%"),
-    ("Markdown's bold type is no mathematics", r"^\s*\*\*(.+)\*\*\s*$", r"\1"),
+    ("Markdown's bold type is not mathematics", r"^\s*\*\*(.+)\*\*\s*$", r"\1"),
     ("raised digits are an exponent", "[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),
     ("lowered digits are an index", "[₀₁₂₃₄₅₆₇₈₉₊₋₍₎]+", lambda found: f"_{{{found[0].translate(_LOWERED)}}}"),
     ("∛ is a root", r"∛\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda found: rf"\sqrt[3]{{{found[1] or found[2]}}}"),
@@ -72,11 +72,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[a-zA-Z]|\\pi))",
         lambda found: rf"\sqrt{{{found[1] or found[2] or found[3]}}}",
     ),
-    ("colours are no mathematics", rf"\\textcolor\s*\{{[^{{}}]*\}}\s*{_BRACED}", _unwrap_style),
-    ("colours are no mathematics", r"\\color\s*\{[^{}]*\}", ""),
-    ("space is no mathematics", r"\\(?:[hv]space\*?|v?phantom|hphantom|label|tag)\s*\{[^{}]*\}", ""),
+    ("colours are not mathematics", rf"\\textcolor\s*\{{[^{{}}]*\}}\s*{_BRACED}", _unwrap_style),
+    ("colours are not mathematics", r"\\color\s*\{[^{}]*\}", ""),
+    ("space is not mathematics", r"\\(?:[hv]space\*?|v?phantom|hphantom|label|tag)\s*\{[^{}]*\}", ""),
     (
-        "lines and styles are no mathematics",
+        "lines and styles are not mathematics",
         rf"\\(?:underline|uline|boldsymbol|bm|pmb|emph|ensuremath|mathord)\s*{_BRACED}",
         _unwrap_style,
     ),
@@ -88,7 +88,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("words in a style are words", rf"\{{\s*{_STYLE}\s*([a-zA-Z][a-zA-Z ]*)\}}", r"\\text{\1}"),
     ("a number in a style is a number", rf"\{{\s*{_STYLE}\s*([^{{}}]*)\}}", _unwrap_style),
     (
-        "sizes and styles are no mathematics",
+        "sizes and styles are not mathematics",
         r"\\(?:bf|it|sf|tt|sl|(?:display|text|script)style|boldmath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge|limits)"
         r"(?![a-zA-Z])",
         " ",
@@ -97,8 +97,8 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("e and i in upright type are e and i", r"\\(?:mathrm|rm|operatorname)\s*\{\s*([ei])\s*\}", r" \1 "),
     ("space at the edge of a group is nothing", r"(?<=\{) +| +(?=\})", ""),
     ("an upright index is an index", r"_\{\s*\\(?:mathrm|text|rm|textrm)\s*\{\s*([^{}]*?)\s*\}\s*\}", r"_{\1}"),
-    ("an index is no operator", r"_\{\s*\\(max|min|sup|inf|lim)\s*\}", r"_{\1}"),
-    ("\\! is no space", rf"{_ROW}\\!\s*", ""),
+    ("an index is not an operator", r"_\{\s*\\(max|min|sup|inf|lim)\s*\}", r"_{\1}"),
+    ("\\! is not a space", rf"{_ROW}\\!\s*", ""),
     (
         "commands for space are space",
         rf"{_ROW}\\[,;:> ]|~(?!=)|\\(?:quad|qquad|enspace|thinspace|medspace|thickspace)(?![a-zA-Z])",
@@ -175,7 +175,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
     ("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
     ("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
-    ("a group around the whole answer is no set", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
+    ("a group around the whole answer is not a set", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
 )
 """Reason of a rule, its pattern, and the replacement of a match."""
 _RULES = [(re.compile(pattern), replacement) for _reason, pattern, replacement in _TABLE]
@@ -232,7 +232,7 @@ def is_word(text: str) -> bool:
 def words(text: str) -> tuple[str, ...] | None:
     """Return the items of an answer in words, in alphabetical order; None if an item has other content.
 
-    A time of day with a zero, such as 12:00 and 3:05, counts as a word, because it is no ratio.
+    A time of day with a zero, such as 12:00 and 3:05, counts as a word, because it is not a ratio.
     """
     if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
         return None

@@ -422,7 +422,7 @@ def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettin
     """Raise GateError if more than ``max_failure_share`` of the responses could not be judged.
 
     Args:
-        judged: verdicts with prompt_id; verdicts that are no failures may be omitted.
+        judged: verdicts with prompt_id; verdicts that are not failures may be omitted.
         settings: settings of the verifier.
         responses: the number of all responses.
     """

@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"
     NO_ANSWER = "no_answer"
-    """The response has no closed box or block, its content is too long, or the content of a box is no mathematics; or
+    """The response has no closed box or block, its content is too long, or the content of a box is not mathematics; or
     a user's function returned None."""
     GOLD_UNPARSABLE = "gold_unparsable"
     """The gold answer cannot be read. It is read only if the response has an answer."""
@@ -94,8 +94,8 @@ def extract(response: str) -> Extracted:
 def extract_program(response: str) -> Extracted:
     """Find the last closed block of Python code, between a line ```` ```python ```` and the next line of a fence.
 
-    A block that names another language, or no language, is no answer. A block that never closes, as in a truncated
-    response, is no answer either. The time is linear in the length of the response.
+    A block that names another language, or no language, is not an answer. A block that never closes, as in a truncated
+    response, is not an answer either. The time is linear in the length of the response.
     """
     found = opened = None
     for fence in _FENCE.finditer(response):

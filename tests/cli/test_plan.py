@@ -123,7 +123,7 @@ def test_a_mistake_on_the_command_line_is_a_message(options: list[str], message:
         (4, "policy.path=some/model", {}, r"shape of 'some/model' is not known here; allowed: a folder .* Qwen/Qwen2"),
         (4, "", {"prices": Path("none.yaml")}, r"prices: none\.yaml: No such file or directory"),
         (4, "", {"store": "nowhere"}, r"nowhere: no store here"),
-        (0, "", {}, r"gpus: 0 is one process on this machine, whose speed a run must tell: add --measured"),
+        (0, "", {}, r"gpus: 0 means one process on this machine\. Its speed is taken .*: add --measured STORE"),
     ],
 )
 def test_impossible_plans_are_refused(gpus: int, overrides: str, options: dict[str, object], message: str) -> None:

@@ -22,7 +22,7 @@ from flytekit.models.literals import LiteralMap
 from tasks.cli import start as module
 from tasks.cli.start import Options, Progress, describe_end, start
 from tasks.errors import DeploymentError, SettingsError, UserError
-from tasks.flyte.remote import Attempt, Node, Seen
+from tasks.flyte.remote import Attempt, ExecutionState, Node
 from tasks.report.summary import RunSummary, SummaryRow
 from tasks.settings import Given, OperationSettings
 from tests.cli.flyte_admin import Admin
@@ -161,7 +161,7 @@ def test_a_server_that_is_no_flyte(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "is no file. Name one that holds admin: {endpoint"),
+        (None, "is not a file. Name one that holds admin: {endpoint"),
         ("", "has no admin.endpoint"),
         ("admin: {insecure: true}", "has no admin.endpoint"),
         ("just a text", "flyte.yaml"),
@@ -252,7 +252,7 @@ def pod(phase: str, reason: str = "", ago: float = 60, number: int = 0, error: s
 
 
 def told(progress: Progress, *nodes: Node) -> list[str]:
-    return [words(line) for line in progress.lines(Seen("running", nodes, ""), NOW)]
+    return [words(line) for line in progress.lines(ExecutionState("running", nodes, ""), NOW)]
 
 
 def test_each_change_is_told_once() -> None:
@@ -285,6 +285,6 @@ def test_an_attempt_that_failed_is_told_and_the_next_one_goes_on() -> None:
 
 def test_the_innermost_node_that_failed_is_named_unless_somebody_ended_the_execution() -> None:
     nodes = tuple(node(path, "failed", error=f"in {path[-1]}") for path in ("s", "s / t", "u"))
-    assert describe_end(Seen("failed", nodes, "all")).startswith("failed in s / t:\nin t\n")
-    assert describe_end(Seen("aborted", nodes, "by somebody")) == "aborted: by somebody"
-    assert describe_end(Seen("timed_out", (), "too late")) == "timed out: too late"
+    assert describe_end(ExecutionState("failed", nodes, "all")).startswith("failed in s / t:\nin t\n")
+    assert describe_end(ExecutionState("aborted", nodes, "by somebody")) == "aborted: by somebody"
+    assert describe_end(ExecutionState("timed_out", (), "too late")) == "timed out: too late"

@@ -49,7 +49,7 @@ def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Store, t
     assert str(tmp_path / "page.html") in told
     top = words(page.split("<header>")[0].split('<aside id="unfinished"')[1])
     assert "This run is not finished" in top
-    assert "It came as far as the rollouts of stage 2." in top
+    assert "Its last artifact is the rollouts of stage 2." in top
     for name in ("reward", "ess", "timeline"):
         assert f'id="figure-{name}"' in page
     assert "There is no second evaluation yet." in page
@@ -58,7 +58,7 @@ def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Store, t
 
 
 def test_the_page_follows_a_run_that_continues(trained: Measured, tmp_path: Path) -> None:
-    assert "as far as the policy of stage 2" in report(trained.store, tmp_path)[1]
+    assert "Its last artifact is the policy of stage 2" in report(trained.store, tmp_path)[1]
     trained.evaluate()
     write_report(trained.store, trained.evaluations, 0)
     assert find_unfinished(trained.store) == []

@@ -113,7 +113,7 @@ def test_missing_data_sets_files_and_revisions_are_named(running: Hub, store: St
     file, revision, name = [one["error"] for one in found]
     assert "evaluate.benchmarks, mine" in file
     assert "some/set has no file 'none.jsonl' at revision main" in file
-    assert "'some/set' at revision v2 is no folder here and could not be fetched" in revision
+    assert "'some/set' at revision v2 is not a folder here and could not be fetched" in revision
     assert "set source.revision to a commit, set operation.mirror, or remove some/set from the settings." in revision
     assert "'no/set'" in name
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, combine, headline, ks, majority, measure, pass_at
+from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, accuracy_facts, combine, ks, majority, measure, pass_at
 from tasks.evaluate.step import answer_classes, evaluate_policy
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
@@ -157,7 +157,7 @@ def test_greedy_accuracy_and_reward_are_averaged_where_all_benchmarks_have_them(
     mean = combine([one, other])
     assert (mean["greedy"]["value"], mean["reward"]) == ((0.5 + 1) / 2, (2 + 1) / 2)
     assert mean["greedy"]["low"] < mean["greedy"]["value"] < mean["greedy"]["high"]
-    assert headline(mean).keys() == {"accuracy", "greedy", "majority", "reward"}
+    assert accuracy_facts(mean).keys() == {"accuracy", "greedy", "majority", "reward"}
     mixed = combine([one, plain])
     assert mixed["greedy"] is None
     assert "reward" not in mixed
@@ -170,7 +170,7 @@ def test_mean_reward_is_added_and_changes_no_accuracy() -> None:
     assert told.pop("reward") == pytest.approx(2.5 / 3)
     assert told == plain
     assert plain["accuracy"]["value"] == 0.5
-    assert headline({**told, "reward": 0.8}) == {"accuracy": 0.5, "reward": 0.8}
+    assert accuracy_facts({**told, "reward": 0.8}) == {"accuracy": 0.5, "reward": 0.8}
 
 
 def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef]) -> None:

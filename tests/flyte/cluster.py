@@ -23,7 +23,7 @@ from flytekit.models.core.identifier import WorkflowExecutionIdentifier
 from flytekit.remote import FlyteRemote
 from kubernetes.stream import stream
 
-from tasks.flyte.remote import Execution, Flyte, NoAnswerError, Seen
+from tasks.flyte.remote import Execution, ExecutionState, Flyte, NoAnswerError
 from tasks.settings.deployment import DeploymentSettings
 from tasks.store import ArtifactRef, Store
 from tools import ROOT
@@ -120,10 +120,10 @@ class Cluster:
 
     # What an execution does
 
-    def ended(self, execution: Execution, phase: str = "succeeded", seconds: float = 1800) -> Seen:
+    def ended(self, execution: Execution, phase: str = "succeeded", seconds: float = 1800) -> ExecutionState:
         """The execution when it has ended, as it is expected to."""
 
-        def look() -> Seen | None:
+        def look() -> ExecutionState | None:
             seen = execution.look()
             return seen if seen.done else None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.flyte.remote import Execution, Seen
+from tasks.flyte.remote import Execution, ExecutionState
 from tasks.settings.deployment import DeploymentSettings
 from tasks.store import ArtifactRef, Store
 from tests.flyte.cluster import Cluster, made, missing, until
@@ -28,9 +28,9 @@ _SMALL = {name: json.dumps(values) for name, values in yaml.safe_load(CONFIG.rea
 SMALL = {**_SMALL, "overrides": CHANGES}
 """The smallest run as inputs of a plan."""
 Artifacts = dict[str, set[ArtifactRef]]
-Pair = tuple[list[Seen], str]
+Pair = tuple[list[ExecutionState], str]
 """Two ended executions and their store."""
-Reproduced = tuple[Execution, Seen, float]
+Reproduced = tuple[Execution, ExecutionState, float]
 """An execution, its end, and the seconds that it took."""
 SMALL_STEP_MINUTES = 4
 """The time-out of a step of the role cpu in the second version; Flyte counts waiting for a free core, too."""
@@ -57,7 +57,7 @@ class Smoke:
     execution: Execution
     store: str
     output: str
-    seen: Seen
+    seen: ExecutionState
     sizes: list[int] = field(default_factory=list)
     """Of Flyte's record in the cluster, in bytes, as long as it ran."""
 

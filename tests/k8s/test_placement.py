@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tasks.cluster.nodes import look_at, requests, role_pod
+from tasks.cluster.nodes import match_node, requests, role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 from tests.k8s.flyte_values import values
 from tests.k8s.test_manifests import named
@@ -28,8 +28,8 @@ def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
     templates = named(objects, "PodTemplate")
     for role in ROLES:
         spec = role_pod(role, deployment, templates[deployment.pod(role).template])["spec"]
-        looks = [look_at(one, spec, []) for one in objects if one["kind"] == "Node"]
-        found[role] = {look.node.rpartition("-")[0] for look in looks if look.ever}
+        matches = [match_node(one, spec, []) for one in objects if one["kind"] == "Node"]
+        found[role] = {match.node.rpartition("-")[0] for match in matches if match.if_empty}
     return found
 
 
@@ -64,7 +64,7 @@ def test_every_roles_pod_has_the_flavor_of_its_pool() -> None:
         labels = {**flavor.get("nodeLabels", {}), deployment.accelerator_label: "nvidia-h200"}
         room = dict.fromkeys(requests(spec), "9T")
         node = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": room}}
-        return look_at({**node, "spec": {"taints": flavor.get("nodeTaints", [])}}, spec, []).ever > 0
+        return match_node({**node, "spec": {"taints": flavor.get("nodeTaints", [])}}, spec, []).if_empty > 0
 
     for role, pool in POOLS.items():
         spec = role_pod(role, deployment, templates[deployment.pod(role).template])["spec"]

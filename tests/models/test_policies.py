@@ -85,8 +85,8 @@ def test_weights_in_several_files_are_those_that_the_index_names(store: Store, f
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("./nowhere", r"policy.path: './nowhere' is no folder"),
-        ("no-one/no-model", "'no-one/no-model' is no folder here and could not be fetched"),
+        ("./nowhere", r"policy.path: './nowhere' is not a folder"),
+        ("no-one/no-model", "'no-one/no-model' is not a folder here and could not be fetched"),
     ],
 )
 def test_a_source_that_is_not_there_is_refused(store: Store, source: str, message: str) -> None:

@@ -57,7 +57,7 @@ def test_a_server_that_does_not_answer_is_asked_once(gpu_pool: ApiServer, ask: A
 def test_a_server_that_is_not_kubernetes(content: bytes, gpu_pool: ApiServer, ask: Ask) -> None:
     gpu_pool.fixed["/version"] = Answer(200, content)
     found, fix = silent(ask(gpu_pool))
-    assert found == "an answer that is none of Kubernetes'"
+    assert found == "the answer does not come from an API server"
     assert "not a proxy's or a login page's" in fix
 
 

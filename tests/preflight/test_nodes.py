@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.cluster.nodes import LABEL, SIZE, TAINT, look_at, requests, required_terms, role_pod
+from tasks.cluster.nodes import LABEL, SIZE, TAINT, match_node, requests, required_terms, role_pod
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.api_server import Object
 from tests.preflight.spoiled import ACCELERATOR
@@ -84,9 +84,9 @@ TAINTED = node(taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
     ],
 )
 def test_what_keeps_a_pod_off_a_node(spec: Object, one: Object, kind: int | None, what: str) -> None:
-    found = look_at(one, {**asks("1"), **spec}, [])
+    found = match_node(one, {**asks("1"), **spec}, [])
     assert (found.obstacle.kind, found.obstacle.what) == (kind, what) if found.obstacle else kind is None
-    assert bool(found.ever) == (kind is None)
+    assert bool(found.if_empty) == (kind is None)
 
 
 def test_as_many_fit_as_the_scarcest_resource_allows_beside_others() -> None:
@@ -95,10 +95,10 @@ def test_as_many_fit_as_the_scarcest_resource_allows_beside_others() -> None:
     def pod(cpu: str, owner: str = "ReplicaSet", on: str = "n") -> Object:
         return {"metadata": {"ownerReferences": [{"kind": owner}]}, "spec": asks(cpu, nodeName=on)}
 
-    found = look_at(node(), asks("1500m"), [pod("1"), pod("1", on="another"), pod("500m", "DaemonSet")])
-    assert (found.ever, found.now, found.obstacle) == (2, 1, None)
-    full = look_at(node(), asks("1500m"), [pod("3")])
-    assert (full.ever, full.now, full.obstacle.what) == (2, 0, "asks 1.5 cores, has 1 cores")
+    found = match_node(node(), asks("1500m"), [pod("1"), pod("1", on="another"), pod("500m", "DaemonSet")])
+    assert (found.if_empty, found.free_now, found.obstacle) == (2, 1, None)
+    full = match_node(node(), asks("1500m"), [pod("3")])
+    assert (full.if_empty, full.free_now, full.obstacle.what) == (2, 0, "asks 1.5 cores, has 1 cores")
     many = [pod("0") for _ in range(10)]
-    assert look_at(node(), asks("1"), many).now == 0  # The node allows no further pod.
-    assert look_at(node(), asks("0.1"), []).ever == 10
+    assert match_node(node(), asks("1"), many).free_now == 0  # The node allows no further pod.
+    assert match_node(node(), asks("0.1"), []).if_empty == 10

@@ -82,7 +82,7 @@ def between(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Be
 def test_a_server_that_ignores_conditions_is_a_warning(between: Between, bucket: str, s3: S3) -> None:
     found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "warning"
-    assert "If-None-Match is ignored" in found.found
+    assert "the server ignores If-None-Match" in found.found
     assert "start one run at a time" in found.fix
     assert not s3.keys(bucket.removeprefix("s3://"))
 
@@ -129,7 +129,7 @@ def test_image_references_are_completed_as_on_nodes(name: str, image: str, monke
 @pytest.mark.parametrize("name", ["Team/cpu:1", "ghcr.io/mu grpo:1", "ghcr.io/mu:", "ghcr.io//mu:1", "a/m-:1", ""])
 def test_a_name_that_is_no_image_reference_fails(name: str) -> None:
     found = image_finding(name)
-    assert (found.state, found.found) == ("failed", f"{name} is no reference to an image")
+    assert (found.state, found.found) == ("failed", f"{name} is not a reference to an image")
 
 
 @pytest.mark.parametrize("login", ["", "bearer"])
@@ -250,7 +250,7 @@ VERSION, WORKFLOWS = "/api/v1/version", f"/api/v1/workflows/mu-grpo/development/
     ("paths", "answer", "states", "message"),
     [
         ([VERSION, WORKFLOWS], Answer(401, {"code": 16}), ("ok", "not tried"), " asks for a login, which is not tried"),
-        ([WORKFLOWS], Answer(200, b"<html/>"), ("ok", "not tried"), "an answer that is none of Flyte's"),
+        ([WORKFLOWS], Answer(200, b"<html/>"), ("ok", "not tried"), "the answer does not come from Flyte's admin"),
         (["/healthcheck"], Answer(502), ("failed", "not tried"), "/healthcheck answers 502 Bad Gateway"),
     ],
 )
@@ -267,8 +267,8 @@ def test_a_flyte_that_gives_no_answer(
     ("url", "state", "found"),
     [
         (None, "not tried", "its address is not given"),
-        ("dns:///flyte.example.com", "failed", "dns:///flyte.example.com is no address of http"),
-        ("localhost:30080", "failed", "localhost:30080 is no address of http"),
+        ("dns:///flyte.example.com", "failed", "dns:///flyte.example.com is not an http address"),
+        ("localhost:30080", "failed", "localhost:30080 is not an http address"),
         ("http://127.0.0.1:1", "failed", "refused"),
         ("http://flyte.invalid", "failed", "http://flyte.invalid/healthcheck: "),
     ],

@@ -18,7 +18,7 @@ class Thing:
         self.closed = True
 
 
-def test_each_place_holds_one_object() -> None:
+def test_each_slot_holds_one_object() -> None:
     release("verifier")
     engine, verifier = load_resident("engine", "a", Thing), load_resident("verifier", "a", Thing)
     assert engine is not verifier

@@ -13,7 +13,7 @@ from tasks.report.ledger import ROWS as LEDGER
 from tasks.settings import EngineSettings, RunSettings
 from tasks.store.tables import EXAMPLES, metrics_schema, to_table
 from tasks.train.diagnostics import UpdateStatistics
-from tasks.train.outcome import Outcome as Trained
+from tasks.train.results import StageResults
 from tasks.verify.step import Tally
 from tasks.verify.verdicts import Outcome
 from tests.train.small import LONGEST, Small, responses_with, sample_rows, train
@@ -58,7 +58,7 @@ def test_numbers_of_stages_rollouts_evaluations_and_other_tables_are_named():
     sample = {"sample_index": 0, "outcome": "correct", "shows_working": True, "level": 2, "response_tokens": 5}
     sample |= {"finish_reason": "stop"}
     evaluation = measure([sample, {**sample, "sample_index": -1}], [0], 1, "held_out")
-    stage = Trained(1).facts()
+    stage = StageResults(1).facts()
     assert "logp_mismatch" in stage
     outcomes = list(map(str, Outcome))
     for numbers in (stage, Tally().facts(), evaluation, evaluation["accuracy"], outcomes, EXAMPLES.names, LEDGER):

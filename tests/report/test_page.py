@@ -1,6 +1,6 @@
 import re
 
-from tasks.formats import MISSING
+from tasks.formats import DASH
 from tests.report.pages import Outline, assert_self_contained, words
 from tests.report.synthetic_rows import HOSTILE
 
@@ -30,8 +30,8 @@ def test_the_page_has_the_headline_and_the_tables(page):
     assert "here none saw one" in text
     assert "training, stage 1 262 238 11 1 512" in text
     assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
-    of_a_stage = f"{MISSING} {MISSING} 5.5 0.5 20.8 3.1 16.5"
-    before = f"before 0.5 31.5 5.5 {MISSING} {MISSING} {MISSING} {MISSING}"
+    of_a_stage = f"{DASH} {DASH} 5.5 0.5 20.8 3.1 16.5"
+    before = f"before 0.5 31.5 5.5 {DASH} {DASH} {DASH} {DASH}"
     steps = [before, *(f"stage {number} {of_a_stage}" for number in range(1, 5))]
     assert " ".join(steps) in text
 

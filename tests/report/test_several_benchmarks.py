@@ -108,5 +108,5 @@ def test_the_same_store_gives_the_same_bytes(run: Measured, report: ArtifactRef)
 def test_evaluations_of_two_policies_have_no_mean(run: Measured) -> None:
     history = history_of(run)
     mixed = [history.evaluated[0].evaluations[0].evaluation, history.evaluated[1].evaluations[1].evaluation]
-    with pytest.raises(DataError, match=r"is no evaluation of policy/.*; allowed: those of one policy"):
+    with pytest.raises(DataError, match=r"is not an evaluation of policy/.*; allowed: those of one policy"):
         average_evaluations(run.store, history.evaluated[0].policy, mixed, 0)

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.cli.runs import all_runs
 from tasks.errors import DataError
-from tasks.formats import MISSING
+from tasks.formats import DASH
 from tasks.process.provenance import EXECUTION
 from tasks.report.compare import ComparedRun, compare, comparison_markdown, different_settings
 from tasks.report.ledger import make_ledger
@@ -74,7 +74,7 @@ def test_compare_two_runs(mu_grpo, grpo, tmp_path):
     rows = cells(compare([compared(summary_of(mu_grpo)), compared(summary_of(longer))]))
     assert rows["avg@4, 96 updates"][1:] == ["–"]  # noqa: RUF001
     shorter = cells(compare([compared(summary_of(mu_grpo)), compared(summary_of(make_run(tmp_path / "one", 1)))]))
-    assert shorter["training speed"] == ["1.00x", MISSING]
+    assert shorter["training speed"] == ["1.00x", DASH]
 
 
 def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo):

@@ -25,7 +25,7 @@ def test_places_of_stores_files_and_models(text: str) -> None:
 def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for create in (True, False):
-        with pytest.raises(ArtifactError, match=r"no place for one; allowed: a folder, or s3://bucket/prefix"):
+        with pytest.raises(ArtifactError, match=r"cannot be a store; allowed: a folder, or s3://bucket/prefix"):
             Store.open(text, create=create)
     assert not list(tmp_path.iterdir())
     with pytest.raises(SettingsError, match=r"path: got .*allowed: a folder, s3://.* or the name of a model"):

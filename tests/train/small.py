@@ -15,7 +15,7 @@ from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.train.batches import Responses, collect, plan_batches
-from tasks.train.outcome import Outcome
+from tasks.train.results import StageResults
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
 from tools import ROOT
@@ -63,7 +63,7 @@ def trainer_of(small: Small, **changes: object) -> Trainer:
 
 def train(
     small: Small, responses: Responses, updates: int = 3, **changes: object
-) -> tuple[Trainer, Outcome, dict[str, torch.Tensor]]:
+) -> tuple[Trainer, StageResults, dict[str, torch.Tensor]]:
     trainer = trainer_of(small, **changes)
-    outcome = trainer.train(responses, batches(responses)[:updates], 0)
-    return trainer, outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}
+    results = trainer.train(responses, batches(responses)[:updates], 0)
+    return trainer, results, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}

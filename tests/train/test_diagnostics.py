@@ -17,7 +17,7 @@ from tasks.train.batches import Responses
 from tasks.train.diagnostics import CloseUp, UpdateStatistics, noted_updates
 from tasks.train.objective import objective
 from tasks.train.objective import veto as veto_of
-from tasks.train.outcome import EDGES, Outcome, Row
+from tasks.train.results import EDGES, Row, StageResults
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import LONGEST
 from tests.train.small import Small, settings, train, trainer_of
@@ -155,9 +155,9 @@ SENSITIVE = {"veto": {"kappa": 1.02}}
 """Vetoes much of what the small policy learns from."""
 
 
-def trained(small: Small, responses: Responses) -> Outcome:
+def trained(small: Small, responses: Responses) -> StageResults:
     trainer = trainer_of(small, objective=SENSITIVE)
-    return trainer.train(responses, planned(responses), 0, Outcome(len(responses.group_R), noted=[0, 2]))
+    return trainer.train(responses, planned(responses), 0, StageResults(len(responses.group_R), noted=[0, 2]))
 
 
 @given(st.integers(1, 5000))

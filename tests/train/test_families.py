@@ -39,10 +39,10 @@ def test_every_family_samples_learns_and_is_saved(kind: str, small: Small, store
 
     responses = sampled_by(folder)
     trainer = load_trainer(folder, settings(learning_rate=1e-2), 8, 0)
-    outcome = trainer.train(responses, plan_batches(responses, 8, (0, 0)), 0)
-    assert outcome.logp_mismatch_max < 1e-4
-    assert outcome.rows[0]["ratio_max_negative"] == outcome.rows[0]["ratio_p01_positive"] == 1.0
-    assert min(row["grad_norm"] for row in outcome.rows) > 0
+    results = trainer.train(responses, plan_batches(responses, 8, (0, 0)), 0)
+    assert results.logp_mismatch_max < 1e-4
+    assert results.rows[0]["ratio_max_negative"] == results.rows[0]["ratio_p01_positive"] == 1.0
+    assert min(row["grad_norm"] for row in results.rows) > 0
     (tmp_path / "saved").mkdir()
     save_policy(tmp_path / "saved", trainer.backend, folder)
     before, after = dict(folder_weights(folder)), dict(folder_weights(tmp_path / "saved"))

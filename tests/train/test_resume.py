@@ -14,7 +14,7 @@ from tasks.settings import OperationSettings
 from tasks.store import Store
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import Resume
-from tasks.train.outcome import Outcome, Row
+from tasks.train.results import Row, StageResults
 from tasks.train.stage import load_trainer, make_updates
 from tests.faults.steps import Killed
 from tests.train.small import LONGEST, Small, settings
@@ -29,7 +29,7 @@ def attempt(
     after: Callable[[int], object] = lambda _: None,
     every: int = 1,
     **changes: Any,
-) -> tuple[Outcome, Weights, list[int]]:
+) -> tuple[StageResults, Weights, list[int]]:
     """Trains in what could be a new process; returns the updates that were made here besides the results."""
     base, policy = small
     chosen = settings(**{"responses_per_update": 8, "tokens_per_micro_batch": 100, **changes})
@@ -47,8 +47,8 @@ def attempt(
     if store is not None:
         trainer.resume = Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
     plan = plan_batches(responses, 8, (0, 0))
-    outcome = make_updates(trainer, 0, lambda _: (responses, plan), 1, len(plan), len(responses.group_R))
-    return outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}, made
+    results = make_updates(trainer, 0, lambda _: (responses, plan), 1, len(plan), len(responses.group_R))
+    return results, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}, made
 
 
 def killed_at(update: int) -> Callable[[int], None]:
@@ -82,7 +82,7 @@ def working(tmp_path: Path) -> Store:
 def test_killed_and_started_again_the_weights_are_the_same_bits(
     small: Small, responses: Responses, working: Store, changes: dict[str, Any]
 ) -> None:
-    outcome, weights, all_of_them = attempt(small, responses, None, **changes)
+    results, weights, all_of_them = attempt(small, responses, None, **changes)
     with pytest.raises(Killed):
         attempt(small, responses, working, killed_at(3), every=2, **changes)
     with pytest.raises(Killed):
@@ -90,7 +90,7 @@ def test_killed_and_started_again_the_weights_are_the_same_bits(
     again, resumed, made = attempt(small, responses, working, every=2, **changes)
     assert made == [update for update in all_of_them if update > 4]
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
-    assert again == outcome
+    assert again == results
     assert {row["staleness"] for row in again.examples} == {0, 1, 2, 4, 5}
 
 

@@ -32,8 +32,8 @@ def rows_of(small: Small, responses: Responses) -> RowsOf:
 @pytest.mark.parametrize("again", [1, 2, 3])
 def test_a_batch_is_used_for_as_many_updates_as_asked(small: Small, responses: Responses, again: int) -> None:
     whole = {"updates": 2, "tokens_per_micro_batch": 400}
-    trainer, outcome, _ = train(small, responses, **whole, objective={"schedule": {"updates_per_batch": again}})
-    rows, once = outcome.rows, train(small, responses, **whole)[1].rows
+    trainer, results, _ = train(small, responses, **whole, objective={"schedule": {"updates_per_batch": again}})
+    rows, once = results.rows, train(small, responses, **whole)[1].rows
     assert trainer.updates == len(rows) == 2 * again
     assert [row["staleness"] for row in rows] == list(range(2 * again))
     assert [row["update"] for row in rows] == list(range(1, 2 * again + 1))
@@ -143,9 +143,9 @@ def test_mis_leaves_tokens_out_and_tis_does_not(rows_of: RowsOf, responses: Resp
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_trains_with_every_modifier(small: Small, responses: Responses, name: str, modifier: str) -> None:
     changes = {"preset": name, "modifier": modifier, "max_logp_mismatch": 1.0, "learning_rate": FAST}
-    _, outcome, weights = train(small, with_a_noisy_engine(responses), updates=2, tokens_per_micro_batch=400, **changes)
+    _, results, weights = train(small, with_a_noisy_engine(responses), updates=2, tokens_per_micro_batch=400, **changes)
     assert all(weight.isfinite().all() for weight in weights.values())
-    assert len(outcome.rows) == 2
-    for row in outcome.rows:
+    assert len(results.rows) == 2
+    for row in results.rows:
         assert np.isfinite(row["loss"])
         assert 0 < row["grad_norm"] < 1e3

@@ -17,32 +17,32 @@ from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train.backends.torch_backend import TorchBackend
 from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
-from tasks.train.outcome import Outcome
+from tasks.train.results import StageResults
 from tasks.train.stage import load_trainer
 from tests.train.small import GROUP, LONGEST, Small, batches, responses_with, settings, train, trainer_of, verdicts
 
 
 def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses) -> None:
-    trainer, outcome, _ = train(small, responses, warmup_updates=3)
-    places = [(row["stage"], row["update"], row["staleness"]) for row in outcome.rows]
+    trainer, results, _ = train(small, responses, warmup_updates=3)
+    places = [(row["stage"], row["update"], row["staleness"]) for row in results.rows]
     assert places == [(1, 1, 0), (1, 2, 1), (1, 3, 2)]
-    assert [row["learning_rate"] for row in outcome.rows] == pytest.approx([2.5e-4, 5e-4, 7.5e-4])
+    assert [row["learning_rate"] for row in results.rows] == pytest.approx([2.5e-4, 5e-4, 7.5e-4])
     assert trainer.updates == 3
-    assert sum(row["responses"] for row in outcome.rows) == 48
-    assert sum(row["tokens"] for row in outcome.rows) == len(responses.response_tokens.flat)
-    for row in outcome.rows:
+    assert sum(row["responses"] for row in results.rows) == 48
+    assert sum(row["tokens"] for row in results.rows) == len(responses.response_tokens.flat)
+    for row in results.rows:
         assert row["grad_norm"] > 0
         assert 0 <= row["reward"] <= 1
-    assert outcome.facts()["logp_mismatch"] < 1e-4
+    assert results.facts()["logp_mismatch"] < 1e-4
 
 
 def test_the_mismatch_is_a_mean_over_the_tokens_of_all_refreshes(small: Small, responses: Responses) -> None:
-    trainer, outcome = trainer_of(small, objective={"data": {"zero_variance": "drop"}}), Outcome(96)
-    trainer.train(responses, batches(responses), 0, outcome, last=False)
-    mean = outcome.facts()["logp_mismatch"]
+    trainer, results = trainer_of(small, objective={"data": {"zero_variance": "drop"}}), StageResults(96)
+    trainer.train(responses, batches(responses), 0, results, last=False)
+    mean = results.facts()["logp_mismatch"]
     all_correct = replace(responses, reward_R=np.ones_like(responses.reward_R))  # No token is left.
-    trainer.train(all_correct, batches(responses), 0, outcome, first=3)
-    assert outcome.facts()["logp_mismatch"] == mean > 0
+    trainer.train(all_correct, batches(responses), 0, results, first=3)
+    assert results.facts()["logp_mismatch"] == mean > 0
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_moments_of_another_model_are_refused(small: Small, responses: Responses
 def test_groups_of_equal_rewards_are_counted_and_give_no_gradient(small: Small, responses: Responses) -> None:
     rewards = np.ones(48, np.float32)
     rewards[::GROUP][:2] = 0
-    _, outcome, _ = train(small, replace(responses, reward_R=rewards))
-    assert (outcome.groups, outcome.zero_variance_groups) == (12, 10)
-    idle = [row for row in outcome.rows if row["zero_advantage_share"] == 1]
+    _, results, _ = train(small, replace(responses, reward_R=rewards))
+    assert (results.groups, results.zero_variance_groups) == (12, 10)
+    idle = [row for row in results.rows if row["zero_advantage_share"] == 1]
     assert idle
     assert all(row["grad_norm"] == 0 for row in idle)
 
@@ -191,26 +191,35 @@ def test_damaged_rollouts_are_refused(change, message: str) -> None:
 def test_responses_with_logp_that_is_not_finite_are_dropped(small: Small, responses: Responses) -> None:
     with pytest.raises(GateError, match=r"2 of 48 responses \(4.2%\).*max_dropped_share allows 1.0%"):
         train(small, spoiled(responses, 0, 7))
-    _, outcome, weights = train(small, spoiled(responses, 0, 7), max_dropped_share=0.05)
-    assert outcome.dropped == outcome.unscored == 2
-    assert sum(row["responses"] for row in outcome.rows) == 46
+    _, results, weights = train(small, spoiled(responses, 0, 7), max_dropped_share=0.05)
+    assert results.dropped == results.unscored == 2
+    assert sum(row["responses"] for row in results.rows) == 46
     assert all(weight.isfinite().all() for weight in weights.values())
 
 
 def test_limits_are_shares_of_the_whole_stage(small: Small, responses: Responses) -> None:
     damaged, trainer, plan = spoiled(responses, 0), trainer_of(small), batches(responses)
-    outcome = trainer.train(damaged, plan, 0, Outcome(100))
-    assert outcome.dropped == 1
+    results = trainer.train(damaged, plan, 0, StageResults(100))
+    assert results.dropped == 1
     with pytest.raises(GateError, match=r"2 of 100 responses \(2.0%\)"):
-        trainer.train(damaged, plan, 0, outcome, first=3)
+        trainer.train(damaged, plan, 0, results, first=3)
 
 
 def test_zero_advantages_are_an_error_at_the_end_of_a_stage_alone(small: Small, responses: Responses) -> None:
     equal = replace(responses, reward_R=np.ones(48, np.float32))
     trainer, plan = trainer_of(small), batches(responses)
-    outcome = trainer.train(equal, plan[:1], 0, Outcome(96), last=False)
-    trainer.train(responses, plan[:1], 0, outcome, first=1)
-    assert (outcome.groups, outcome.teaches, len(outcome.rows)) == (24, True, 2)
+    results = trainer.train(equal, plan[:1], 0, StageResults(96), last=False)
+    trainer.train(responses, plan[:1], 0, results, first=1)
+    assert (results.groups, results.has_signal, len(results.rows)) == (24, True, 2)
+
+
+def test_the_error_names_the_mean_reward_of_all_refreshes(small: Small, responses: Responses) -> None:
+    trainer, plan = trainer_of(small), batches(responses)
+    results = trainer.train(
+        replace(responses, reward_R=np.ones(48, np.float32)), plan[:1], 0, StageResults(96), last=False
+    )
+    with pytest.raises(NothingToLearnError, match=r"the 24 groups of 2 updates have one reward each \(mean 0\.500\)"):
+        trainer.train(replace(responses, reward_R=np.zeros(48, np.float32)), plan[:1], 0, results, first=1)
 
 
 def test_verdicts_on_other_rollouts_are_refused() -> None:

@@ -6,7 +6,7 @@ python -m tools.docs.results STORE      writes the page (make results)
 import sys
 
 from tasks.cli.runs import all_runs
-from tasks.formats import MISSING
+from tasks.formats import DASH
 from tasks.report.compare import ComparedRun, comparison_markdown, different_settings
 from tasks.report.summary import RunSummary
 from tasks.store import Store
@@ -22,7 +22,7 @@ def results_page(runs: list[ComparedRun]) -> str:
     groups: dict[tuple[str, str], dict[tuple[int, str], RunSummary]] = {}
     for index, run in enumerate(runs):
         values = {name: column[index] for name, column in different.items() if name not in _NOT_IN_HEADING}
-        settings = ", ".join(f"{name} {value}" for name, value in values.items() if value != MISSING)
+        settings = ", ".join(f"{name} {value}" for name, value in values.items() if value != DASH)
         # Of runs with the same seed and settings, the latest one replaces the others.
         group = groups.setdefault((run.summary.name, settings), {})
         group[run.summary.seed, run.summary.base_policy] = run.summary

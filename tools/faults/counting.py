@@ -50,7 +50,7 @@ def log_work(log: Path) -> None:
 
     def updated(trainer: Any, work: Any, *rest: Any) -> Any:
         result = update(trainer, work, *rest)
-        note("update", f"{work.number}-{trainer.updates}", 1)
+        note("update", f"{work.stage}-{trainer.updates}", 1)
         return result
 
     def uploading(bucket: Any, folder: Any, files: Any, prefix: str, **named: Any) -> Any:

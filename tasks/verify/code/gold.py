@@ -60,7 +60,7 @@ def read_gold(gold: str, longest_output: int) -> list[Test]:
     try:
         fields = json.loads(gold)
         if not isinstance(fields, dict):
-            raise ValueError("no JSON object")
+            raise ValueError("not a JSON object")
         tests = _assertions(fields) if "asserts" in fields else _pairs(fields, longest_output)
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -74,7 +74,7 @@ def _pairs(fields: dict[str, Any], longest_output: int) -> list[Test]:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         raise ValueError("inputs and outputs must be lists of the same length")
     if not isinstance(name, str | None):
-        raise ValueError(f"fn_name {name!r} is no name")
+        raise ValueError(f"fn_name {name!r} is not a name")
     pairs = list(zip(inputs, outputs, strict=True))
     if name is not None:
         return [_call(name, given, expected) for given, expected in pairs]
@@ -97,7 +97,7 @@ def _call(name: str, given: Any, expected: Any) -> Test:
     if isinstance(given, str) and isinstance(expected, str):
         given, expected = [json.loads(line) for line in given.split("\n")], json.loads(expected)
     if not isinstance(given, list):
-        raise ValueError(f"{given!r} is no list of arguments")
+        raise ValueError(f"{given!r} is not a list of arguments")
 
     def holds(output: bytes, tolerance: float, _run: Run) -> bool:
         (value,) = _values(output)

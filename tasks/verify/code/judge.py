@@ -30,7 +30,7 @@ for what, attempt in (
 """First program of a sandbox: it prints each forbidden action that the confinement does not prevent."""
 
 
-class Ran(NamedTuple):
+class RunResult(NamedTuple):
     """The result of a run: end of the program, and its output up to ``output_mib``."""
 
     end: End
@@ -83,7 +83,7 @@ class Sandbox:
         self._channel.close()
         return self._launcher.communicate()[1]
 
-    def run(self, program: str, mode: str, given: bytes) -> Ran:
+    def run(self, program: str, mode: str, given: bytes) -> RunResult:
         """Run a program to its end.
 
         Args:
@@ -105,7 +105,7 @@ class Sandbox:
                 end = ""
             os.lseek(output, 0, os.SEEK_SET)
             with os.fdopen(output, "rb", closefd=False) as file:
-                return Ran(End(end or End.KILLED), file.read())
+                return RunResult(End(end or End.KILLED), file.read())
         finally:
             for descriptor in files:
                 os.close(descriptor)

@@ -1,8 +1,8 @@
 """Launcher: a process that forks a confined process for every run of a program.
 
 The launcher has no gold answers. It gets a program as the descriptor of a file in memory, which only the forked process
-reads. Its environment holds only constants, and its working folder is empty and removed. A program can change all of
-the forked process, with ``_play``, and can so return values that its functions did not compute. It cannot copy the
+reads. Its environment holds only constants, and its working folder is empty and removed. A program can change
+everything in its own process, ``_play`` included, and so fake the values that its functions return. It cannot copy the
 expected values, because they are not in this process.
 """
 
@@ -263,14 +263,14 @@ def pack(value: Any) -> Any:
         return {"dict": [[pack(key), pack(item)] for key, item in value.items()]}
     if hasattr(value, "tolist"):
         return pack(value.tolist())
-    raise TypeError(f"{type(value).__name__} is no plain type")
+    raise TypeError(f"{type(value).__name__} is not a plain type")
 
 
 def unpack(packed: Any) -> Any:
     """Return the value of a result of ``pack``; a subclass has become its plain type.
 
     Raises:
-        ValueError, TypeError: the value is no result of ``pack``.
+        ValueError, TypeError: the value is not a result of ``pack``.
     """
     if isinstance(packed, list):
         return [unpack(item) for item in packed]

@@ -74,7 +74,7 @@ def test_an_assertion_is_cut_in_two(line, functions, expressions, check):
 @pytest.mark.parametrize(
     ("gold", "why"),
     [
-        ("42", "no JSON object"),
+        ("42", "not a JSON object"),
         ("{", "Expecting"),
         ("", "Expecting"),
         ("[" * 100_000, "nested too deeply"),
@@ -82,8 +82,8 @@ def test_an_assertion_is_cut_in_two(line, functions, expressions, check):
         ('{"inputs": [], "outputs": []}', "no tests"),
         ('{"inputs": ["1"], "outputs": []}', "lists of the same length"),
         ('{"inputs": [1], "outputs": [2]}', "must be texts"),
-        ('{"inputs": [[1]], "outputs": [2], "fn_name": 3}', "no name"),
-        ('{"inputs": [1], "outputs": [2], "fn_name": "f"}', "no list of arguments"),
+        ('{"inputs": [[1]], "outputs": [2], "fn_name": 3}', "not a name"),
+        ('{"inputs": [1], "outputs": [2], "fn_name": "f"}', "not a list of arguments"),
         ('{"inputs": ["x"], "outputs": ["2"], "fn_name": "f"}', "Expecting value"),
         ('{"asserts": []}', "no tests"),
         ('{"asserts": "assert f(1)"}', "list of texts"),
@@ -220,5 +220,5 @@ def test_unpack_refuses_other_values(packed):
 
 
 def test_pack_refuses_other_types():
-    with pytest.raises(TypeError, match="object is no plain type"):
+    with pytest.raises(TypeError, match="object is not a plain type"):
         pack([object()])

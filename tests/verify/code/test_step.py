@@ -76,7 +76,7 @@ def test_a_response_without_a_program_and_an_unreadable_gold_answer_have_their_o
         ("cut off", 0, gold, f"```python\n{right}\n", 1, "length"),
         ("too long", 0, gold, fenced(right + " " * 100), 1, "stop"),
         ("missing", 0, gold, "", 0, "missing"),
-        ("gold is no JSON", 0, "5", fenced(right), 1, "stop"),
+        ("gold is not JSON", 0, "5", fenced(right), 1, "stop"),
         ("gold calls nothing", 0, asserts("assert True"), fenced(right), 1, "stop"),
         ("gold is too long", 0, texts(("", "5" * (2 << 20))), fenced(right), 1, "stop"),
         ("right", 0, gold, fenced("print(6)") + "\n" + fenced(right), 1, "stop"),

@@ -22,7 +22,7 @@ from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer
 from tasks.settings import OptimizeSettings
 from tasks.train.backends import open_backend
-from tasks.train.outcome import Outcome
+from tasks.train.results import StageResults
 from tasks.train.trainer import Trainer
 from tools.benchmarks.gpu.device import wait
 from tools.benchmarks.trl.frozen import FrozenRollouts
@@ -100,15 +100,15 @@ class OurTrainer:
             return step(denominator, learning_rate)
 
         with patch.object(backend, "step", copying_step):
-            outcome = self._train()
-        return outcome.rows[-1]["loss"], gradients
+            results = self._train()
+        return results.rows[-1]["loss"], gradients
 
     def update(self) -> float:
         """Make an update, and return its seconds without those of the log-probabilities before it."""
         self._train()
         return self.seconds["optimize"]
 
-    def _train(self) -> Outcome:
+    def _train(self) -> StageResults:
         self.seconds.clear()
         return self.trainer.train(self._responses, [np.arange(len(self._responses.group_R))], 0)
 

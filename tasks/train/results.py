@@ -1,4 +1,4 @@
-"""Rows, examples and counts that training on a stage has given so far, and the bins of the rows' histograms.
+"""Results of training on a stage so far (metrics, examples, counts), and the bins of the histograms in the metrics.
 
 The report reads the bins too, so nothing heavy is imported here.
 """
@@ -26,7 +26,7 @@ EDGES = {
 
 
 @dataclass
-class Outcome:
+class StageResults:
     """Results of a stage so far; each refresh of rollouts adds to them."""
 
     responses: int
@@ -39,31 +39,33 @@ class Outcome:
     """The responses of the noted updates, with their tokens."""
     groups: int = 0
     zero_variance_groups: int = 0
+    reward_sum: float = 0.0
+    """Sum of the rewards of all responses but the unscored ones."""
     unscored: int = 0
     dropped: int = 0
     """Responses with log-probabilities that are not finite."""
-    teaches: bool = False
+    has_signal: bool = False
     """Some advantage is not 0."""
     mismatch_sum: float = 0.0
     """Sum over ``mismatch_tokens`` of the absolute difference of the engine's and the trainer's log-probabilities."""
     mismatch_tokens: int = 0
     logp_mismatch_max: float = 0.0
 
-    def check_teaches(self, updates: int, reward: float | None) -> None:
+    def check_signal(self, updates: int) -> None:
         """Check that some response of the stage, which has so many updates, has an advantage.
 
         Raises:
             NothingToLearnError: none has.
         """
-        if self.teaches:
+        if self.has_signal:
             return
         if self.unscored == self.responses:
             raise NothingToLearnError(
                 f"optimize: none of the {self.responses} responses has a reward; the outcomes of the verdicts say why. "
                 "Correct the gold answers, or the reward function."
             )
-        mean = "" if reward is None else f" (mean {reward:.3f})"
-        uniform = f"the {self.groups} groups of {updates} updates have one reward each{mean}"
+        mean = self.reward_sum / (self.responses - self.unscored)
+        uniform = f"the {self.groups} groups of {updates} updates have one reward each (mean {mean:.3f})"
         if self.zero_variance_groups < self.groups:
             raise NothingToLearnError(
                 f"optimize: {self.zero_variance_groups} of {uniform}, and of the others every advantage is 0 or every "
