@@ -98,11 +98,6 @@ def _read_rows(store: Store, responses: Responses) -> list[dict[str, Any]]:
     advantages: list[float | None] = [None] * rollouts.num_rows
     if responses.verdicts is not None:
         verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
-        if rollouts.select(_ROW).to_pylist() != verdicts.select(_ROW).to_pylist():
-            raise DataError(
-                f"verdicts name {verdicts.num_rows} responses and rollouts {rollouts.num_rows}, or in another order: "
-                "verify again."
-            )
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if responses.policy and settings:
             advantages = _advantages(store, responses, responses.policy, settings, rollouts, verdicts)

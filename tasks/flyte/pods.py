@@ -33,7 +33,7 @@ def deployment_field(name: str, value: str, allowed: str) -> Iterator[None]:
 
 def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
     """Return the arguments of ``flytekit.task`` for a role: image, resources, template, attempts, secrets."""
-    pod = DEPLOYMENT.pod(role)
+    pod = DEPLOYMENT.pods[role]
     resources = Resources(
         cpu=pod.cpu, mem=pod.memory, ephemeral_storage=pod.ephemeral_storage, gpu=str(pod.gpus) if pod.gpus else None
     )

@@ -240,7 +240,7 @@ class Given(FlyteModel, Generic[Section]):
     Flyte parses inputs before any task runs. A check at that time would refuse a file that its overrides correct.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:

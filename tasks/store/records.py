@@ -20,7 +20,7 @@ def schema_error(name: str, version: object) -> ArtifactError:
 class Record(FlyteModel):
     """Base of records: immutable, no unknown fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
     @classmethod
     def parse(cls, text: bytes | None) -> Self | None:

@@ -57,11 +57,6 @@ ROLLOUTS = pa.schema(
 )
 
 
-def rollouts_schema(max_new_tokens: int) -> pa.Schema:
-    """Return the schema of rollouts; its metadata holds the limit on new tokens, which objectives read."""
-    return ROLLOUTS.with_metadata({"max_new_tokens": str(max_new_tokens)})
-
-
 VERDICTS = pa.schema(
     {
         "prompt_id": pa.string(),

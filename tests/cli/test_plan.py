@@ -175,7 +175,7 @@ def test_a_plan_takes_the_file_and_its_pods_have_the_time_that_is_foreseen(
 
 
 def seconds(placed: DeploymentSettings, role: Role) -> float:
-    return 60 * placed.pod(role).timeout_minutes or math.inf
+    return 60 * placed.pods[role].timeout_minutes or math.inf
 
 
 @pytest.mark.usefixtures("offline")

@@ -33,7 +33,7 @@ def api(plane: ControlPlane) -> Api:
 
 def pod_of(api: Api, role: Role, number: int = 0, deployment: DeploymentSettings = DEPLOYMENT) -> Object:
     """Return a pod of a role, from the template in the cluster."""
-    template = api.get("PodTemplate", deployment.pod(role).template, NAMESPACE)
+    template = api.get("PodTemplate", deployment.pods[role].template, NAMESPACE)
     assert template is not None
     pod = role_pod(role, deployment, template)
     pod["metadata"] = {"labels": pod["metadata"]["labels"], "name": f"{role}-{number}", "namespace": NAMESPACE}

@@ -54,7 +54,7 @@ def test_every_task_has_its_roles_pod_which_knows_the_code_of_its_image(register
     for name, spec in found.tasks.items():
         role = role_of(name)
         roles.add(role)
-        pod, template = deployment.pod(role), spec.template
+        pod, template = deployment.pods[role], spec.template
         assert template.container.image == deployment.image(role, takes_turns=function_of(name) == "alternate")
         (named,) = (one.value for one in template.container.env if one.key == "MU_GRPO_CODE")
         assert named.split()[0] == code().split()[0]
@@ -139,8 +139,8 @@ def test_every_deployment_has_a_pod_for_each_role(path: Path) -> None:
     deployment = DeploymentSettings.read(path)
     assert set(deployment.pods) == set(ROLES)
     for role in ROLES:
-        assert deployment.pod(role).gpus == 0 or role in ("rollout", "evaluate", "train")
-    assert not deployment.pod("train").interruptible
+        assert deployment.pods[role].gpus == 0 or role in ("rollout", "evaluate", "train")
+    assert not deployment.pods["train"].interruptible
 
 
 def written(config: Path) -> dict[str, Any]:
