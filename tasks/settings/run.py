@@ -85,10 +85,6 @@ class RunSettings(Settings):
         """
         return cls.parse(_apply_changes(values, _parse_overrides(overrides)))
 
-    def override(self, overrides: str) -> Self:
-        """Return these settings with single fields overridden."""
-        return self.merged(self.given(), overrides) if overrides.strip() else self
-
     def given(self) -> dict[str, Any]:
         """Return plain values for overrides, without the preset's row, so that another preset can bring its own row."""
         values = self.model_dump(mode="json")

@@ -9,6 +9,7 @@ from tasks.errors import SettingsError
 from tasks.flyte.inputs import VerifyInputs
 from tasks.settings import MathVerifySettings, RunSettings, VerifySettings
 from tasks.settings.functions import find_function
+from tests.settings import override
 from tools.runs import CONFIG
 
 SCORE = "def score(prompt, response, answer):\n    return 1.0\n"
@@ -116,7 +117,7 @@ def test_an_override_of_the_function_has_the_digest_of_the_new_one(here: Path) -
     (here / "mine.py").write_text(f"{SCORE}\n\n{SCORE.replace('score', 'other')}")
     (here / "more.py").write_text(SCORE)
     run = RunSettings.read(CONFIG, "verify.kind=function verify.function=mine:score")
-    changed = run.override("verify.function=more:score").verify
+    changed = override(run, "verify.function=more:score").verify
     assert changed.source_digest == find_function("more:score").digest != run.verify.source_digest
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tasks.settings import ObjectiveSettings
 from tasks.settings.presets import resolve
-from tasks.train.objective import objective
+from tasks.train.objective import ObjectiveResult, objective
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import bounds_of
 
@@ -46,6 +46,11 @@ def batch_of(responses: Sequence[Response], dtype: torch.dtype = torch.float64) 
         response_T=torch.tensor([index for index, (_, row) in enumerate(responses) for _ in row], dtype=torch.int64),
         responses=len(responses),
     )
+
+
+def result_of(batch: TokenBatch, settings: ObjectiveSettings) -> ObjectiveResult:
+    """What the objective makes of a micro-batch that is a whole update."""
+    return objective(batch, settings, LONGEST, bounds_of([batch], settings))
 
 
 def update(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> tuple[float, list[float]]:
@@ -102,7 +107,7 @@ def test_clipping_worked_numbers(
     gradient: list[float],
 ) -> None:
     batch = batch_of([(advantage, ROW)], dtype)
-    assert objective(batch, settings, LONGEST).surrogate_T.tolist() == close(values)
+    assert result_of(batch, settings).surrogate_T.tolist() == close(values)
     assert update([batch], settings) == (close(loss), close(gradient))
 
 
@@ -174,7 +179,7 @@ def test_gradient_is_that_of_the_plain_surrogate(rows: list[Response], name: str
     if dual is not None:
         gain_T = torch.where(a_T < 0, torch.max(gain_T, dual * a_T), gain_T)
     (-gain_T.sum()).backward()
-    result = objective(batch, settings, LONGEST)
+    result = result_of(batch, settings)
     result.loss_sum.backward()
     assert float(result.loss_sum.detach()) == pytest.approx(-float(gain_T.detach().sum()), abs=1e-12)
     torch.testing.assert_close(batch.logp_T.grad, logp_T.grad, rtol=1e-12, atol=1e-12)
@@ -184,11 +189,11 @@ def test_gradient_is_that_of_the_plain_surrogate(rows: list[Response], name: str
 @given(some_responses, any_settings)
 def test_gradient_is_the_slope_of_the_loss(rows: list[Response], settings: ObjectiveSettings) -> None:
     batch, step = batch_of(rows), 1e-5
-    objective(batch, settings, LONGEST).loss_sum.backward()
+    result_of(batch, settings).loss_sum.backward()
 
     def value(shift_T: Tensor) -> float:
         moved = replace(batch, logp_T=batch.logp_T.detach() + shift_T)
-        return float(objective(moved, settings, LONGEST).loss_sum)
+        return float(result_of(moved, settings).loss_sum)
 
     shifts = step * torch.eye(len(batch.logp_T), dtype=torch.float64)
     slopes = [(value(shift_T) - value(-shift_T)) / (2 * step) for shift_T in shifts]

@@ -16,7 +16,7 @@ from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.train.bounds import Bounds
 from tasks.train.objective import ObjectiveResult, objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import OTHERS, bounds_of, with_policies
+from tests.train.batches import OTHERS, with_policies
 from tests.train.test_objective import (
     LONGEST,
     Response,
@@ -26,6 +26,7 @@ from tests.train.test_objective import (
     close,
     preset,
     ratio,
+    result_of,
     steady,
     update,
 )
@@ -71,7 +72,7 @@ def test_at_the_behavior_policy_every_preset_is_reinforce(
     flat = [a * (math.exp(a) if exponential else 1) for a, row in rows for _ in row]
     reinforce = [-a / divisor for a, divisor in zip(flat, divisors(rows, settings), strict=True)]
     assert update([batch], settings)[1] == close(reinforce, 1e-6)
-    result = objective(batch, settings, LONGEST, bounds_of([batch], settings))
+    result = result_of(batch, settings)
     assert (batch.ratio_T == 1).all()
     assert not (result.trigger_T | result.clipped_T | result.rejected_T).any()
 
