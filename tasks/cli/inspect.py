@@ -18,12 +18,11 @@ from tasks.settings import OptimizeSettings
 from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
-from tasks.store.tables import read_table
+from tasks.store.tables import RESPONSE, read_table
 from tasks.stored.runs import find_artifact, find_reports, run_of
 from tasks.stored.unfinished import Responses, find_unfinished
 
-_ROW = ["prompt_id", "sample_index"]
-_TEXTS = [*_ROW, "prompt", "answer", "response"]
+_TEXTS = [*RESPONSE, "prompt", "answer", "response"]
 _COLUMNS = [*_TEXTS, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
 _NONE = "-"
 

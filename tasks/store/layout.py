@@ -8,6 +8,9 @@ made/KEY.json                   the artifacts that a step made, by the key of it
 runs/DIGEST.json                the record of a finished run, by its report
 leases/KEY.lock                 the lock of work on this machine
 staging/                        files that are being written on this machine
+tracking/                       files of trackers
+logs/                           output of the laboratory's runs on this machine
+preflight/                      on S3, an object that ``mu-grpo preflight`` writes and removes
 """
 
 from typing import Any, Literal, TypedDict, get_args
@@ -29,6 +32,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 MARKER = "store.json"
 MANIFEST = "manifest.json"
 PROGRESS, MADE, RUNS, LEASES, STAGING = "progress", "made", "runs", "leases", "staging"
+TRACKING, LOGS, PREFLIGHT = "tracking", "logs", "preflight"
 LEASE = "lease"
 """Folder of the leases of unfinished work, in the same folder as its parts."""
 

@@ -14,7 +14,7 @@ SCHEMA = 1
 
 def schema_error(name: str, version: object) -> ArtifactError:
     """Return the error for the file ``name``, which another version of the code wrote."""
-    return ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+    return ArtifactError.of(name, f"schema version {version}; this code reads {SCHEMA}", "Update the code.")
 
 
 class Record(FlyteModel):

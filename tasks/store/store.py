@@ -275,14 +275,14 @@ class Store:
     def _parse_manifest(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
         if text is None:
-            return DamagedError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
+            return DamagedError.of(name, f"missing, so {ref} is not in this store", RESTORE)
         try:
             version = json.loads(text).get("schema_version")
             if version != SCHEMA:
                 return schema_error(name, version)
             return Manifest.model_validate_json(text)
         except (ValueError, AttributeError) as error:
-            return DamagedError(f"{name}: not a manifest ({error}). {RESTORE}")
+            return DamagedError.of(name, "not a manifest", RESTORE, str(error))
 
     def holds(self, ref: ArtifactRef) -> bool:
         """Return True if the store has the undamaged artifact; on S3 only names and sizes of objects are compared."""

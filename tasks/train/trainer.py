@@ -19,8 +19,9 @@ from tasks.train.backends import Backend
 from tasks.train.batches import Ints, Responses, mean_reward
 from tasks.train.checkpoint import Resume
 from tasks.train.diagnostics import CloseUp, UpdateStatistics
+from tasks.train.metrics import Row
 from tasks.train.objective import objective
-from tasks.train.outcome import Outcome, Row
+from tasks.train.outcome import Outcome
 from tasks.train.scoring import StageTokens
 
 Phase = Callable[[str], AbstractContextManager[None]]

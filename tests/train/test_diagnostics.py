@@ -15,8 +15,9 @@ from tasks.settings import ObjectiveSettings
 from tasks.train.advantages import select
 from tasks.train.batches import Responses
 from tasks.train.diagnostics import CloseUp, UpdateStatistics, noted_updates
+from tasks.train.metrics import EDGES, Row
 from tasks.train.objective import veto as veto_of
-from tasks.train.outcome import EDGES, Outcome, Row
+from tasks.train.outcome import Outcome
 from tasks.train.tokens import TokenBatch
 from tests.train.small import Small, settings, train, trainer_of
 from tests.train.small import batches as planned

@@ -103,7 +103,7 @@ def test_the_gradient_of_a_min_is_its_slope_away_from_the_bounds(
     batch = batch_from(rows)
     # Means over a response are in fixed point, which a small step would see.
     step, precision = (1e-5, 1e-7) if level == "token" else (1e-4, 1e-4)
-    bounds = None if settings.gate.interval is not None else Bounds(*interval)
+    bounds = Bounds(*(settings.gate.interval or interval))
 
     def at(shift_T: Tensor) -> ObjectiveResult:
         moved = replace(batch, logp_T=batch.logp_T.detach() + shift_T)
@@ -140,7 +140,7 @@ def test_only_the_current_policy_gets_a_gradient(name: str, rows: list[Row], mod
     advantage_T = batch.advantage_T.clone().requires_grad_()
     behavior_T = batch.behavior_logp_T.clone().requires_grad_()
     watched = replace(batch, advantage_T=advantage_T, behavior_logp_T=behavior_T, **others)
-    bounds = None if settings.gate.interval is not None else Bounds(0.7, 1.45)
+    bounds = Bounds(*(settings.gate.interval or (0.7, 1.45)))
     result = objective(watched, settings, LONGEST, bounds)
     result.loss_sum.backward()
     assert all(column_T.grad is None for column_T in (advantage_T, *others.values()))
