@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import SettingsError
-from tasks.settings import PRESETS, ObjectiveSettings, RunSettings
+from tasks.settings import PRESETS, EvaluationSettings, ObjectiveSettings, RolloutSettings, RunSettings
 from tasks.settings.base import result_values
 from tasks.settings.run import chosen_settings
 from tests.settings import override
@@ -199,3 +199,10 @@ def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> No
 def test_overrides_that_cannot_be_read(run: RunSettings, text: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         override(run, text)
+
+
+@pytest.mark.parametrize(("group", "per_part", "prompts"), [(8, 64, 8), (8, 1, 1), (3, 1000, 333), (7, 50, 7)])
+def test_a_call_of_an_engine_has_whole_groups(group: int, per_part: int, prompts: int) -> None:
+    shared = {"max_new_tokens": 1, "responses_per_part": per_part}
+    assert RolloutSettings(responses_per_prompt=group, **shared).prompts_per_call == prompts
+    assert EvaluationSettings(samples_per_problem=group, **shared).problems_per_call == prompts
