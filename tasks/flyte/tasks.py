@@ -54,7 +54,7 @@ def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int
     return prepare_stage
 
 
-@step("8", role="rollout", mapped=True)
+@step("7", role="rollout", mapped=True)
 def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, stage: int) -> Logic[Artifact]:
     """Generate responses to the prompts of one shard."""
     from tasks.rollout.step import generate_shard
@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("16", role="train", judges=True, trains=True, takes_turns=True)
+@step("15", role="train", judges=True, trains=True, takes_turns=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:

@@ -24,7 +24,7 @@ from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE
-from tasks.store.tables import ROLLOUTS, read_table, table_writer, to_table
+from tasks.store.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 
 NEARLY_ALL = 0.9
 """Share of responses that end at the limit from which on a warning is given."""
@@ -60,7 +60,7 @@ def generate_shard(
         with (
             draft.phase("generate"),
             bar(title, counts.total) as progress,
-            table_writer(draft.path / ROLLOUTS_FILE, ROLLOUTS) as add,
+            table_writer(draft.path / ROLLOUTS_FILE, rollouts_schema(settings.max_new_tokens)) as add,
         ):
             on_done = progress_callback(progress)
             for number, part in enumerate(parts(rows, settings.prompts_per_call)):

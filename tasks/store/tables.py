@@ -60,6 +60,11 @@ ROLLOUTS = pa.schema(
 )
 
 
+def rollouts_schema(max_new_tokens: int) -> pa.Schema:
+    """Return the schema of rollouts; its metadata puts the limit on new tokens, which objectives use, in the digest."""
+    return ROLLOUTS.with_metadata({"max_new_tokens": str(max_new_tokens)})
+
+
 VERDICTS = pa.schema(
     {
         "prompt_id": pa.string(),

@@ -27,7 +27,7 @@ from tasks.rollout.step import RolloutCounts, sample, timed_calls
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
-from tasks.store.tables import ROLLOUTS, VERDICTS, read_table, save_table, table_writer, to_table
+from tasks.store.tables import ROLLOUTS, VERDICTS, read_table, rollouts_schema, save_table, table_writer, to_table
 from tasks.tracking import open_tracker
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
@@ -95,7 +95,7 @@ def train_alternating(
                 loop.verifier.start()
             with (
                 store.write("rollouts", settings=rollout, parents=parents, seed=seed) as rolled,
-                table_writer(rolled.path / ROLLOUTS_FILE, ROLLOUTS) as add_rollouts,
+                table_writer(rolled.path / ROLLOUTS_FILE, rollouts_schema(rollout.max_new_tokens)) as add_rollouts,
                 bar(part, len(loop.refreshes)) as progress,
             ):
 
