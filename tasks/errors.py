@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import click
 
@@ -35,6 +35,15 @@ class ArtifactError(UserError):
     """A store cannot be read or written, or an artifact is missing or invalid."""
 
     recoverable = True
+    problem = ""
+    """What is wrong, in short; empty if the error has no short form."""
+
+    @classmethod
+    def of(cls, place: str, problem: str, fix: str, details: str = "") -> Self:
+        """Return the error for a problem of a file or folder."""
+        error = cls(f"{place}: {problem}{f' ({details})' if details else ''}. {fix}")
+        error.problem = problem
+        return error
 
 
 class DamagedError(ArtifactError):

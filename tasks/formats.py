@@ -55,15 +55,6 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def size(count: float) -> str:
-    """Return bytes in the unit that fits: ``512 B``, ``3.0 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def label(name: str) -> str:
     """Return a field's name as words: ``warm_start`` is ``warm start``."""
     return name.replace("_", " ")

@@ -16,12 +16,11 @@ from tasks.process.logs import logger
 from tasks.settings import TrackerSettings
 from tasks.settings.steps import TensorBoardTracker, WandbTracker
 from tasks.store import Store
+from tasks.store.layout import TRACKING
 from tasks.store.progress import Progress
 
 FLUSH_SECONDS = 15.0
 """Shortest time between two writes to the tracker, in seconds."""
-FOLDER = "tracking"
-"""Folder of a store for the files of trackers; it holds no artifacts."""
 _SHOWN = "shown"
 
 Show = Callable[[str, Mapping[str, Any]], None]
@@ -104,7 +103,7 @@ def _open(
     check_installed(settings)
     match settings:
         case TensorBoardTracker(run=run):
-            return _TensorBoard(store, f"{FOLDER}/tensorboard/{run}")
+            return _TensorBoard(store, f"{TRACKING}/tensorboard/{run}")
         case WandbTracker():
             import wandb
 
@@ -145,7 +144,7 @@ class _Wandb:
     def __init__(self, settings: WandbTracker, store: Store, part: str, config: Mapping[str, Any]) -> None:
         import wandb
 
-        folder = store.root / FOLDER
+        folder = store.root / TRACKING
         folder.mkdir(parents=True, exist_ok=True)
         offline = not os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE") == "offline"
         # In mode shared, several processes write to one run. Offline, each process writes a file, and `wandb sync`

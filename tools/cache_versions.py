@@ -13,6 +13,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+from tasks.process.provenance import DATA_SUFFIXES
 from tools import ROOT
 
 NOTE = ROOT / "tools" / "cache_versions.json"
@@ -74,8 +75,8 @@ def fingerprint(task: str) -> str:
     digest = hashlib.sha256(_code(declaration).encode())
     for path in sources(task):
         digest.update(_code_of(path).encode())
-        for pattern in ("*.j2", "*.css", "*.json"):
-            for data in sorted(path.parent.glob(pattern)):
+        for suffix in DATA_SUFFIXES:
+            for data in sorted(path.parent.glob(f"*{suffix}")):
                 digest.update(data.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -7,13 +7,16 @@ Settings that decide a run's result are fixed inputs, which cannot be changed wh
 has a default.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flytekit import CronSchedule, Email, LaunchPlan, WorkflowExecutionPhase
 from flytekit.core.workflow import PythonFunctionWorkflow
 from flytekit.models.concurrency import ConcurrencyPolicy
 
-from tasks.flyte.pods import DEPLOYMENT, deployment_field
+from tasks.errors import SettingsError
+from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import RunSettings
 from tasks.settings.deployment import PlanName
 from tasks.settings.experiment import read_experiment
@@ -39,13 +42,13 @@ PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, object]]] = {
 def _launch_plan(name: PlanName) -> LaunchPlan:
     plan = DEPLOYMENT.launch_plans[name]
     graph, fixed = PLANS[name]
-    with deployment_field(f"launch_plans.{name}.config", plan.config, "a file with the settings of the run"):
+    with _deployment_field(f"launch_plans.{name}.config", plan.config, "a file with the settings of the run"):
         inputs = _inputs(graph, ROOT / plan.config)
     fixed = {key: inputs[key] if value is None else value for key, value in fixed.items()}
     failures = [WorkflowExecutionPhase.FAILED, WorkflowExecutionPhase.ABORTED, WorkflowExecutionPhase.TIMED_OUT]
     kickoff = "kickoff" if "kickoff" in graph.python_interface.inputs else None
     allowed = "a cron expression of five fields, as 0 3 * * *"
-    with deployment_field(f"launch_plans.{name}.schedule", plan.schedule, allowed):
+    with _deployment_field(f"launch_plans.{name}.schedule", plan.schedule, allowed):
         schedule = CronSchedule(schedule=plan.schedule, kickoff_time_input_arg=kickoff) if plan.schedule else None
     return LaunchPlan.get_or_create(
         graph,
@@ -58,6 +61,21 @@ def _launch_plan(name: PlanName) -> LaunchPlan:
         # A schedule never starts a run while the one before it is running.
         concurrency=ConcurrencyPolicy(max_concurrency=1) if plan.schedule else None,
     )
+
+
+@contextmanager
+def _deployment_field(name: str, value: str, allowed: str) -> Iterator[None]:
+    """Report an error inside of the block as a mistake in a field of the deployment.
+
+    Raises:
+        SettingsError: the block raised a ValueError or a SettingsError.
+    """
+    try:
+        yield
+    except SettingsError as error:
+        raise SettingsError(f"{name}: {error.message}") from None
+    except ValueError as error:
+        raise SettingsError(f"{name}: got {value!r}; allowed: {allowed}") from error
 
 
 def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, object]:

@@ -15,7 +15,7 @@ from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
-from workflows.stages import Stage, Start, add_stage, evaluate_base, prepare
+from workflows.stages import Stage, Start, add_evaluation, add_stage, prepare, shared_inputs
 
 AddStage = Callable[[OpenRun, Start, Artifact, int], Stage]
 """A function that adds the node of a stage: from a run, its start, a policy and the number of the stage."""
@@ -25,7 +25,7 @@ def add_stages(run: OpenRun, stages: int, add: AddStage) -> Artifact:
     """Add the stages of a run, and its report with the accuracies of the base policy and after each stage."""
     start = prepare(run)
     policy = start.policy
-    accuracies = [evaluate_base(run, start.benchmarks, policy)]
+    accuracies = [add_evaluation(policy, shared_inputs(run, start), "evaluate-base")]
     for number in range(stages):
         policy, accuracy = add(run, start, policy, number)
         accuracies.append(accuracy)

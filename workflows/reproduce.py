@@ -34,12 +34,9 @@ def every_run(store: str, runs: list[RunSettings]) -> list[RunSummary]:
 
 
 def _run(store: str, settings: RunSettings) -> RunSummary:
-    inputs = {"store": store, "seed": settings.seed}
-    summary: RunSummary
-    if settings.alternates:
-        summary = _run_workflow(grpo, settings, **inputs, updates_per_rollout=settings.updates_per_rollout)
-    else:
-        summary = _run_workflow(mu_grpo, settings, **inputs)
+    mu = {"updates_per_rollout": settings.updates_per_rollout} if settings.alternates else {}
+    graph = grpo if settings.alternates else mu_grpo
+    summary: RunSummary = _run_workflow(graph, settings, store=store, seed=settings.seed, **mu)
     return summary
 
 

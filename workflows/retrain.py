@@ -16,8 +16,7 @@ from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
-from workflows.stages import StageInputs, Start, prepare_data, stage, stage_inputs
-from workflows.stages import evaluate as evaluate_policy
+from workflows.stages import StageInputs, Start, add_evaluation, prepare_data, stage, stage_inputs
 
 
 @dynamic_part
@@ -31,14 +30,7 @@ def stages_from(
     **given: Unpack[StageInputs],
 ) -> list[Artifact]:
     """Train stage ``first`` and all later ones, and measure the stored and the new policies."""
-
-    def accuracy(policy: Artifact, number: int) -> Artifact:
-        measured = evaluate_policy(
-            inputs=given["evaluations"], mean=given["mean"], benchmarks=given["benchmarks"], policy=policy
-        )
-        return named(measured, f"evaluate-{number}")
-
-    accuracies = [accuracy(policy, number) for number, policy in enumerate(policies)]
+    accuracies = [add_evaluation(policy, given, f"evaluate-{number}") for number, policy in enumerate(policies)]
     retrained = optimize_policy(
         inputs=given["optimize"],
         reference=policies[0],
@@ -48,7 +40,7 @@ def stages_from(
         stage=first,
     )
     policy = named(retrained, f"optimize-{first + 1}")
-    accuracies.append(accuracy(policy, first + 1))
+    accuracies.append(add_evaluation(policy, given, f"evaluate-{first + 1}"))
     for number in range(first + 1, stages):
         made = stage(reference=policies[0], policy=policy, stage=number, **given)
         policy, mean_accuracy = named(made, f"stage-{number + 1}")

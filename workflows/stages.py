@@ -132,18 +132,18 @@ def alternating_stage(
 
 
 def _evaluate_stage(policy: Artifact, given: SharedInputs) -> Stage:
+    return Stage(policy, add_evaluation(policy, given, "evaluate"))
+
+
+def add_evaluation(policy: Artifact, given: SharedInputs, name: str) -> Artifact:
+    """Add the node ``name``, which measures the accuracy of a policy."""
     accuracy = evaluate(inputs=given["evaluations"], mean=given["mean"], benchmarks=given["benchmarks"], policy=policy)
-    return Stage(policy, named(accuracy, "evaluate"))
-
-
-def evaluate_base(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Artifact:
-    """Add the node that measures the accuracy of the base policy."""
-    return named(evaluate(inputs=run.evaluations, mean=run.mean, benchmarks=benchmarks, policy=policy), "evaluate-base")
+    return named(accuracy, name)
 
 
 def stage_inputs(run: OpenRun, start: Start) -> StageInputs:
     """Return the inputs that all large stages of a run share."""
-    return {**_shared(run, start), "rollout": run.rollout, "verify": run.verify, "optimize": run.optimize}
+    return {**shared_inputs(run, start), "rollout": run.rollout, "verify": run.verify, "optimize": run.optimize}
 
 
 def add_stage(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
@@ -154,13 +154,15 @@ def add_stage(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stag
 
 def add_alternating_stage(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
     """Add the node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
+    given = shared_inputs(run, start)
     made = alternating_stage(
-        alternate_inputs=run.alternate, reference=start.policy, policy=policy, stage=number, **_shared(run, start)
+        alternate_inputs=run.alternate, reference=start.policy, policy=policy, stage=number, **given
     )
     return named(made, f"stage-{number + 1}")
 
 
-def _shared(run: OpenRun, start: Start) -> SharedInputs:
+def shared_inputs(run: OpenRun, start: Start) -> SharedInputs:
+    """Return the inputs that all stages of a run share."""
     return {
         "prompts": run.prompts,
         "evaluations": run.evaluations,

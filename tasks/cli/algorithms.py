@@ -2,11 +2,11 @@
 
 from rich.table import Table
 
+from tasks.formats import DASH
 from tasks.report.tables import folding_table
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.settings import objective as kinds
 
-_NOTHING = "-"
 _DIVISORS = {
     "token_mean": "tokens",
     "seq_mean_token_mean": "responses * n",
@@ -21,11 +21,11 @@ def algorithms_table() -> Table:
     table = folding_table("name", *describe(ObjectiveSettings()), "source", "chosen here")
     for name, preset in PRESETS.items():
         formulas = describe(ObjectiveSettings.parse(preset.row))
-        table.add_row(name, *formulas.values(), preset.source, preset.chosen or _NOTHING)
+        table.add_row(name, *formulas.values(), preset.source, preset.chosen or DASH)
     for name, modifier in MODIFIERS.items():
         if modifier.row:
             factor = _corrections(ObjectiveSettings.parse(modifier.row))[0]
-            table.add_row(f"+ {name}", "any", f"any * {factor}", "any", "any", modifier.source, _NOTHING)
+            table.add_row(f"+ {name}", "any", f"any * {factor}", "any", "any", modifier.source, DASH)
     return table
 
 
@@ -38,7 +38,7 @@ def describe(objective: ObjectiveSettings) -> dict[str, str]:
         "coefficient": " * ".join(factors),
         "divided by": _DIVISORS[objective.aggregation]
         + (", of kept tokens" if objective.denominator == "kept" else ""),
-        "other rules": "; ".join(rules) or _NOTHING,
+        "other rules": "; ".join(rules) or DASH,
     }
 
 

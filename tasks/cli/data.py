@@ -2,10 +2,10 @@
 
 from rich.table import Table
 
+from tasks.formats import DASH
 from tasks.report.tables import folding_table
 from tasks.settings import BENCHMARKS, TRAINING_SETS, BenchmarkSettings, SourceSettings
 
-_NOTHING = "-"
 _GOLD = {"plain": "", "hashes": " (after ####)", "boxed": " (in a box)", "livecodebench": ""}
 
 
@@ -21,7 +21,7 @@ def benchmarks_table() -> Table:
             str(settings.problems or "as in the run"),
             f"{samples}{', greedy' if settings.greedy else ''}",
             benchmark.stated,
-            benchmark.chosen or _NOTHING,
+            benchmark.chosen or DASH,
         )
     return table
 
@@ -31,13 +31,13 @@ def training_sets_table() -> Table:
     table = folding_table("name", "source", "commit", "fields", "rows", "about")
     for name, training_set in TRAINING_SETS.items():
         source = _source(SourceSettings.parse(training_set.source))
-        table.add_row(name, *source, str(training_set.rows or _NOTHING), training_set.about)
+        table.add_row(name, *source, str(training_set.rows or DASH), training_set.about)
     return table
 
 
 def _source(source: SourceSettings | None) -> tuple[str, str, str]:
     if source is None:
-        return "held-out prompts", _NOTHING, _NOTHING
+        return "held-out prompts", DASH, DASH
     first, *others = source.files
     files = first + (f" and {len(others)} more" if others else "")
     identity = f", {source.id}" if source.id else ""

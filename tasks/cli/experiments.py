@@ -55,8 +55,9 @@ def _renew_part(result: "LaboratoryResult", page: Path) -> None:
 def log_folder(store: str) -> Path:
     """Return the folder for the output of runs, in the store or, if the store is on S3, in its local copy."""
     from tasks.store import Store
+    from tasks.store.layout import LOGS
 
-    return Store.open(store).root / "logs"
+    return Store.open(store).root / LOGS
 
 
 def reproduction(

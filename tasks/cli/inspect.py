@@ -13,19 +13,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.errors import DataError, SettingsError
-from tasks.formats import first_names
+from tasks.formats import DASH, first_names
 from tasks.settings import OptimizeSettings
 from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
-from tasks.store.tables import read_table
+from tasks.store.tables import RESPONSE, read_table
 from tasks.stored.runs import find_artifact, find_reports, run_of
 from tasks.stored.unfinished import Responses, find_unfinished
 
-_ROW = ["prompt_id", "sample_index"]
-_TEXTS = [*_ROW, "prompt", "answer", "response"]
+_TEXTS = [*RESPONSE, "prompt", "answer", "response"]
 _COLUMNS = [*_TEXTS, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
-_NONE = "-"
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def _read_rows(store: Store, responses: Responses) -> list[dict[str, Any]]:
     advantages: list[float | None] = [None] * rollouts.num_rows
     if responses.verdicts is not None:
         verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
-        if rollouts.select(_ROW).to_pylist() != verdicts.select(_ROW).to_pylist():
+        if rollouts.select(RESPONSE).to_pylist() != verdicts.select(RESPONSE).to_pylist():
             raise DataError(
                 f"verdicts name {verdicts.num_rows} responses and rollouts {rollouts.num_rows}, or in another order: "
                 "verify again."
@@ -211,11 +209,11 @@ def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool)
         logp = row["engine_logp"].as_py()
         table.add_row(
             str(row["sample_index"]),
-            row["outcome"] or _NONE,
-            _NONE if row["reward"] is None else f"{row['reward']:g}",
-            _NONE if row["advantage"] is None else f"{row['advantage']:+.3f}",
+            row["outcome"] or DASH,
+            DASH if row["reward"] is None else f"{row['reward']:g}",
+            DASH if row["advantage"] is None else f"{row['advantage']:+.3f}",
             str(len(row["response_token_ids"])),
-            *((f"{np.mean(logp):.3f}", f"{np.min(logp):.3f}") if logp else (_NONE, _NONE)),
+            *((f"{np.mean(logp):.3f}", f"{np.min(logp):.3f}") if logp else (DASH, DASH)),
             escape(row["response"]),
         )
     return table

@@ -17,7 +17,7 @@ from tasks.cluster.memory import training_memory
 from tasks.cluster.plan import ClusterPlan
 from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import ROWS, Prediction, evaluation_responses, problem_count
-from tasks.formats import DASH, duration, label, pluralize, size
+from tasks.formats import DASH, duration, label, pluralize
 from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.evaluate import Measure
@@ -139,10 +139,10 @@ def _memory(run: RunSettings) -> Table:
         return table
     table.add_row("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters")
     for name, count in training_memory(run, shape, processes).items():
-        table.add_row(name, size(count), "of training, in each process" if processes > 1 else "of training")
+        table.add_row(name, decimal(int(count)), "of training, in each process" if processes > 1 else "of training")
     rows, longest = engine.batch_size, run.rollout.max_new_tokens
     cache = rows * longest * shape.cache_bytes(engine.dtype)
-    table.add_row("KV cache", size(cache), f"{rows} responses x {longest} tokens")
+    table.add_row("KV cache", decimal(cache), f"{rows} responses x {longest} tokens")
     return table
 
 
@@ -270,7 +270,7 @@ def _storage(plan: ClusterPlan) -> Table:
         }
         if plan.gpus:  # One machine reads nothing from the store that it wrote itself.
             sizes["read"] = prediction.read_bytes
-        return {name: decimal(int(size), precision=1) for name, size in sizes.items()}
+        return {name: decimal(int(size)) for name, size in sizes.items()}
 
     return _compare("storage and traffic, estimated", plan, cells)
 

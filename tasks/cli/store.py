@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
+from rich.filesize import decimal
 from rich.json import JSON
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from tasks.formats import duration, first_names, label, moment, pluralize, size
+from tasks.formats import DASH, duration, first_names, label, moment, pluralize
 from tasks.report.tables import folding_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import RESTORE
@@ -24,7 +25,6 @@ from tasks.stored.garbage import Garbage, Item
 from tasks.stored.runs import find_artifact
 
 _COMMIT_DIGITS = 10
-_NONE = "-"
 
 
 def lineage_json(store: Store, wanted: str) -> str:
@@ -88,7 +88,7 @@ def _line(manifest: Manifest) -> str:
     """Return a line about an artifact: task and version, seed, highlights, commit, time and duration of its step."""
     modified = "+" if manifest.commit.endswith("+") else ""
     parts = [
-        f"{manifest.task or manifest.kind} v{manifest.code_version or _NONE}",
+        f"{manifest.task or manifest.kind} v{manifest.code_version or DASH}",
         f"seed {manifest.seed}",
         ", ".join(highlights(manifest)),
         f"{manifest.commit.rstrip('+')[:_COMMIT_DIGITS]}{modified}",
@@ -115,12 +115,12 @@ def check_tables(findings: Findings, seconds: float) -> RenderableType:
     if findings.faults:
         table = folding_table("artifact", "file", "expected", "found", "descendants")
         for fault in findings.faults:
-            descendants = first_names(findings.descendants[fault.artifact], 3) or _NONE
+            descendants = first_names(findings.descendants[fault.artifact], 3) or DASH
             table.add_row(*map(escape, (fault.artifact, fault.file, fault.expected, fault.found, descendants)))
         delete = "Delete damaged artifacts: a step whose files have the expected sizes may count as done."
         parts += [table, f"to fix it: {delete} {RESTORE}", ""]
     numbers = (
-        f"{pluralize(findings.artifacts, 'artifact')}, {pluralize(findings.files, 'file')}, {size(findings.bytes)}"
+        f"{pluralize(findings.artifacts, 'artifact')}, {pluralize(findings.files, 'file')}, {decimal(findings.bytes)}"
     )
     damaged = len({fault.artifact for fault in findings.faults})
     result = f"{pluralize(damaged, 'artifact')} damaged or missing" if damaged else "whole"
@@ -129,7 +129,7 @@ def check_tables(findings: Findings, seconds: float) -> RenderableType:
 
 def garbage_tables(garbage: Garbage, hours: float, deleted: bool = False, names: bool = False) -> RenderableType:
     """Return a table of items to delete, and a line about what is kept, such as items younger than ``hours``."""
-    parts: list[RenderableType] = [f"{item.name}  {size(item.bytes)}" for item in garbage.items if names]
+    parts: list[RenderableType] = [f"{item.name}  {decimal(item.bytes)}" for item in garbage.items if names]
     parts.append(_items(garbage.items, "deleted" if deleted else "to delete") if garbage.items else "nothing to delete")
     reason = f"are younger than {hours:g} h, or have descendants that are"
     if garbage.work.keys:
@@ -143,8 +143,8 @@ def _items(items: Sequence[Item], title: str) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_footer=True)
     table.add_column("kind", "total", no_wrap=True)
     table.add_column("number", str(len(items)), justify="right", no_wrap=True)
-    table.add_column("bytes", size(sum(item.bytes for item in items)), justify="right", no_wrap=True)
+    table.add_column("bytes", decimal(sum(item.bytes for item in items)), justify="right", no_wrap=True)
     for kind in dict.fromkeys(item.kind for item in items):
         of_kind = [item.bytes for item in items if item.kind == kind]
-        table.add_row(kind, str(len(of_kind)), size(sum(of_kind)))
+        table.add_row(kind, str(len(of_kind)), decimal(sum(of_kind)))
     return table

@@ -43,8 +43,7 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
     from tasks.stored.runs import find_reports
 
     def alternates(report: "Manifest") -> bool:
-        evaluation = store.manifest(report.parents["evaluations"][-1])
-        return "updates_per_rollout" in store.manifest(evaluation.parents["policy"][0]).settings
+        return report.settings.get("updates_per_rollout") is not None
 
     place, reports = store.ref.uri, find_reports(store)
     report = next((one for one in reports if alternates(one) == run.alternates), reports[0])

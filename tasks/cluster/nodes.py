@@ -52,7 +52,7 @@ def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes
     Only interruptible pods run on nodes with the spot label. Flyte adds the condition on the spot label to the required
     terms of the template as a further alternative.
     """
-    pod, spec = deployment.pod(role), copy.deepcopy(template["template"]["spec"])
+    pod, spec = deployment.pods[role], copy.deepcopy(template["template"]["spec"])
     sizes = {"cpu": pod.cpu, "memory": pod.memory, "ephemeral-storage": pod.ephemeral_storage}
     sizes |= {GPU: str(pod.gpus)} if pod.gpus else {}
     containers = {container["name"]: container for container in spec.get("containers", ())}

@@ -92,7 +92,7 @@ class _Cluster:
         running = None if "pods" in api.denied else api.read("pods")["items"]
         templates = {one["metadata"]["name"]: one for one in api.read("podtemplates")["items"]}
         for role in roles_of(run):
-            template = deployment.pod(role).template
+            template = deployment.pods[role].template
             if template not in templates:
                 others = f"; it has {', '.join(sorted(templates))}" if templates else ""
                 found = f"the pod template {template} does not exist in {api.namespace}{others}"
@@ -158,7 +158,7 @@ class _Cluster:
         return "failed", f"{KUBEFLOW} has no pytorchjobs here, and train_nodes is {nodes}", fix
 
     def _admission(self, role: Role, pod: Object) -> Result:
-        refusal, template = self._api.refusal(pod), self._deployment.pod(role).template
+        refusal, template = self._api.refusal(pod), self._deployment.pods[role].template
         if not refusal:
             return "ok", "the API server admits it", ""
         if (quota := _QUOTA.search(refusal)) and _fits_quota(*quota.groups()):
@@ -175,7 +175,7 @@ class _Cluster:
         if not matches:
             return "failed", "the cluster has no node", "Add nodes"
         if not fitting:
-            return explain_unschedulable(matches, role, deployment.pod(role).template)
+            return explain_unschedulable(matches, role, deployment.pods[role].template)
         fits = f"fits {len(fitting)} of {len(matches)} nodes"
         if if_empty < must:
             found = f"{fits}, which hold {if_empty} of the {must} that must run at once"

@@ -69,7 +69,7 @@ def pool_of(
     }
     settings, pods = deployment or DeploymentSettings(), dict[Role, PodSettings]()
     for role, (setting, used) in wanted.items():
-        pod = settings.pod(role) if deployment else PodSettings(gpus=used, interruptible=role != "train")
+        pod = settings.pods[role] if deployment else PodSettings(gpus=used, interruptible=role != "train")
         if pod.gpus < used:
             raise SettingsError(
                 f"{VARIABLE}: pods.{role}.gpus: {pod.gpus} with {setting} {used}; "

@@ -12,6 +12,7 @@ import requests
 from tasks.cluster.api import Finding, Object, Result, Unknown, root_cause, run_check
 from tasks.errors import ArtifactError
 from tasks.settings.deployment import VARIABLE
+from tasks.store.layout import PREFLIGHT
 from tasks.store.store import bucket_of
 
 OLDEST_FLYTE = (1, 16, 4)
@@ -26,7 +27,7 @@ _MANIFESTS = {"Accept": f"{_OCI}.index.v1+json, {_OCI}.manifest.v1+json, {_DOCKE
 
 def probe_store(uri: str, seconds: float) -> Result:
     """Check the store: write a small object, try to write it again, read it and delete it."""
-    bucket, key = bucket_of(uri, seconds), f"preflight/{uuid.uuid4().hex}"
+    bucket, key = bucket_of(uri, seconds), f"{PREFLIGHT}/{uuid.uuid4().hex}"
     here = "checked from this machine with its credentials; pods have their own"
     if bucket is None:
         fix = "Name a prefix of a bucket: store=s3://bucket/prefix"

@@ -116,18 +116,10 @@ def baseline_mu(run: RunSettings) -> int:
     return max(mu for mu in range(step, max(step, _GRPO_MU) + 1, step) if run.updates_per_stage % mu == 0)
 
 
-def parts(prompts: int, responses_per_prompt: int, responses_per_part: int) -> list[int]:
-    """Return the number of prompts of every call of an engine: whole groups, at most ``responses_per_part`` responses.
-
-    A call has at least one group.
-    """
-    return _chunk_sizes(prompts, max(1, responses_per_part // responses_per_prompt))
-
-
 def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[tuple[int, int]]:
     """Return, for every call of an engine in an evaluation, the number of problems and of responses per problem."""
     samples = settings.samples_per_problem
-    sizes = parts(problems, samples, settings.responses_per_part)
+    sizes = _chunk_sizes(problems, settings.problems_per_call)
     return [(size, each) for size in sizes for each in ((samples, 1) if settings.greedy else (samples,))]
 
 
@@ -217,7 +209,7 @@ class _Steps:
         run, stages, settings = self._run, self._stages, self._run.rollout
         shards = _chunk_sizes(run.prompts.prompts_per_stage, run.prompts.prompts_per_shard)
         group = settings.responses_per_prompt
-        calls = [part for shard in shards for part in parts(shard, group, settings.responses_per_part)]
+        calls = [part for shard in shards for part in _chunk_sizes(shard, settings.prompts_per_call)]
         each = sum(self._call(self._rates.rollout, part * group, settings.max_new_tokens) for part in calls)
         pods = stages * len(shards)
         # In one process, the evaluation of the policy has already started the engine.

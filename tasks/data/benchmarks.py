@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict
-
 from tasks.data.arithmetic import form_of, split
 from tasks.data.files import Row, Unusable, read_rows
 from tasks.data.sources import source_files, source_fingerprint
@@ -22,11 +20,11 @@ from tasks.settings import (
     SourceSettings,
     VerifySettings,
 )
-from tasks.settings.base import FlyteModel
 from tasks.settings.data_sets import HELD_OUT
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import check_fingerprint
 from tasks.store.layout import PROMPTS_FILE
+from tasks.store.records import Record
 from tasks.store.tables import CHATS, PROMPTS, write_table
 from tasks.verify.pool import shared_verifier, shorten
 from tasks.verify.verdicts import Outcome
@@ -37,13 +35,11 @@ _NAMED = 8
 _SHOWN_CHARACTERS = 60
 
 
-class BenchmarkNote(FlyteModel):
+class BenchmarkNote(Record):
     """The name of a benchmark and the kind of verifier for its answers, for an evaluation.
 
     It is a file, not a fact, so that the artifact's digest covers it.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     answer_type: str

@@ -34,8 +34,6 @@ def pass_at(correct_PK: Floats, k: int) -> Floats:
         k: 1 to K.
     """
     samples = correct_PK.shape[1]
-    if not 1 <= k <= samples:
-        raise ValueError(f"pass@{k} of {samples} samples; allowed: 1 to {samples}")
     wrong_P = samples - correct_PK.sum(axis=1)
     missed_P = np.ones(len(correct_PK))
     for drawn in range(k):

@@ -61,7 +61,7 @@ def evaluate_policy(
         samples: list[dict[str, Any]] = []
         with draft.phase("generate"), bar(title, len(rows) * (k + settings.greedy)) as progress:
             on_done = progress_callback(progress)
-            for number, part in enumerate(parts(rows, k, settings.responses_per_part)):
+            for number, part in enumerate(parts(rows, settings.problems_per_call)):
 
                 def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
                     made: list[dict[str, Any]] = []

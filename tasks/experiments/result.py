@@ -9,7 +9,7 @@ from statistics import mean
 from textwrap import fill
 from typing import Self
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from rich.table import Table
 
 from tasks.formats import DASH, duration, format_saving, label, number, percent, percent_range, pluralize, points
@@ -35,11 +35,7 @@ _HOW_TO_READ = (
 )
 
 
-class _Row(FlyteModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class _Result(_Row):
+class _Result(FlyteModel):
     folder: str = ""
     """Folder of the artifact with the page or the figure; empty if there is none."""
 
@@ -54,7 +50,7 @@ class _Result(_Row):
         return result.model_copy(update={"folder": str(folder)})
 
 
-class Cell(_Row):
+class Cell(FlyteModel):
     """Accuracy of a system with a model on a benchmark, or on the mean of all, after the last update."""
 
     model: str
@@ -70,7 +66,7 @@ class Cell(_Row):
     """avg@k of the base policy, mean over seeds."""
 
 
-class PairedTest(_Row):
+class PairedTest(FlyteModel):
     """Test of the reference against a baseline, paired by seed and problem."""
 
     model: str
@@ -95,7 +91,7 @@ class PairedTest(_Row):
     equivalent: bool
 
 
-class Times(_Row):
+class Times(FlyteModel):
     """Seconds of a system with a model, mean over seeds."""
 
     model: str
@@ -109,7 +105,7 @@ class Times(_Row):
     """Process-seconds times the GPUs of the pod, by row; empty on machines without GPUs."""
 
 
-class Speed(_Row):
+class Speed(FlyteModel):
     """Speed-up of the reference: seconds of a baseline over seconds of the reference."""
 
     model: str
@@ -122,7 +118,7 @@ class Speed(_Row):
     """Ratio of every seed; None if the reference did not reach the baseline's level, or a run has no such seconds."""
 
 
-class Cause(_Row):
+class Cause(FlyteModel):
     """Seconds that the reference saves against a baseline for one cause."""
 
     model: str
@@ -157,7 +153,7 @@ class ReproductionResult(_Result):
         return "\n".join(parts)
 
 
-class ArmResult(_Row):
+class ArmResult(FlyteModel):
     """The result of an arm of the laboratory over all seeds."""
 
     name: str

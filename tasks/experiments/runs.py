@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
@@ -17,9 +16,9 @@ from tasks.settings.run import STAGES
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ROLLOUTS_FILE
 from tasks.store.records import Manifest
+from tasks.store.tables import stream_table
 
 _COLUMNS = ["prompt_token_ids", "response_token_ids"]
-_ROWS_AT_ONCE = 4096
 Floats = npt.NDArray[np.float64]
 
 
@@ -87,11 +86,10 @@ def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactR
 def _tokens(store: Store, shard: Manifest) -> tuple[int, int]:
     """Return two numbers of tokens of rollouts: those of the responses, and those of responses and prompts."""
     responses = prompts = 0
-    with pq.ParquetFile(store.file(shard, ROLLOUTS_FILE)) as file:
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=_COLUMNS):
-            prompt_R, response_R = (pc.fill_null(pc.list_value_length(batch[name]), 0) for name in _COLUMNS)
-            responses += pc.sum(response_R).as_py()
-            prompts += pc.sum(prompt_R.filter(pc.greater(response_R, 0))).as_py() or 0
+    for table in stream_table(store.file(shard, ROLLOUTS_FILE), _COLUMNS):
+        prompt_R, response_R = (pc.fill_null(pc.list_value_length(table[name]), 0) for name in _COLUMNS)
+        responses += pc.sum(response_R).as_py()
+        prompts += pc.sum(prompt_R.filter(pc.greater(response_R, 0))).as_py() or 0
     return responses, responses + prompts
 
 

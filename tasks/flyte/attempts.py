@@ -41,6 +41,11 @@ def in_pod() -> bool:
     return execution is not None and not execution.is_local_execution()
 
 
+def is_group_member() -> bool:
+    """Return True if Elastic started this process as a member of a group that runs a step."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 @cache
 def close_connections_at_exit() -> None:
     """Close flytekit's connections to S3 before Python exits, because Python warns of each open connection.

@@ -1,6 +1,5 @@
 """Decks of steps in Flyte's console, which show the artifacts of a step or its error."""
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -9,15 +8,10 @@ from flytekit import Deck, FlyteContextManager, current_context
 from flytekit.core.context_manager import ExecutionParameters
 
 from tasks.errors import UserError
-from tasks.flyte.attempts import in_pod
+from tasks.flyte.attempts import in_pod, is_group_member
 from tasks.process.logs import logger
 from tasks.settings.base import Settings
 from tasks.store import ArtifactRef, Store, StoreRef
-
-
-def is_group_member() -> bool:
-    """Return True if Elastic started this process as a member of a group that runs a step."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def begin() -> None:

@@ -14,7 +14,7 @@ from flytekit import workflow as flyte_workflow
 
 from tasks.errors import UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import ERROR_PATH, attempt, write_error
+from tasks.flyte.attempts import ERROR_PATH, attempt, is_group_member, write_error
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT, pod_options
 from tasks.settings.deployment import VALUES, Role
@@ -119,7 +119,7 @@ def _once(
 ) -> Made:
     started = time.time()
     run_once: Callable[..., Any] = work.run_once
-    if decks.is_group_member():
+    if is_group_member():
         from tasks.train.distributed import run_once_in_group
 
         run_once = run_once_in_group  # It returns None in followers, whose result Elastic ignores.

@@ -43,6 +43,7 @@ from tasks.settings import (
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
+from tasks.store.files import sweep
 from tasks.stored.results import PolicyAccuracies, RescoredRun
 from tasks.tracking import check_installed
 
@@ -105,7 +106,7 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
     )
     benchmark_measures = settings.measures
     opened = Store.open(settings.store)
-    opened.sweep()
+    sweep(opened.root)
     store, seed = opened.ref, settings.seed
     shared: dict[str, Any] = {
         "store": store,

@@ -3,6 +3,7 @@
 Each step has a separate record, so that a changed setting changes only the cache keys of the steps that use it.
 """
 
+from operator import attrgetter
 from typing import Annotated, ClassVar, TypedDict, TypeVar
 
 from flytekit import HashMethod
@@ -25,18 +26,9 @@ from tasks.settings import (
 from tasks.store.records import ArtifactRef, Record, StoreRef
 from tasks.store.work import work_key
 
-
-def _digest(ref: ArtifactRef) -> str:
-    return ref.digest
-
-
-def _store_id(ref: StoreRef) -> str:
-    return ref.id
-
-
-Artifact = Annotated[ArtifactRef, HashMethod(_digest)]
+Artifact = Annotated[ArtifactRef, HashMethod(attrgetter("digest"))]
 """An artifact as a task's input or output; cache keys hold its digest."""
-StoreHandle = Annotated[StoreRef, HashMethod(_store_id)]
+StoreHandle = Annotated[StoreRef, HashMethod(attrgetter("id"))]
 """A store as a task's input or output; cache keys hold its id, so that they are the same after the store is moved."""
 
 

@@ -1,14 +1,11 @@
 """Options of tasks that describe the pods of their roles, for registration."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
-from tasks.errors import SettingsError
 from tasks.flyte.attempts import REGISTERED
 from tasks.process.provenance import code
 from tasks.settings.deployment import DeploymentSettings, Role
@@ -16,24 +13,9 @@ from tasks.settings.deployment import DeploymentSettings, Role
 DEPLOYMENT = DeploymentSettings.current()
 
 
-@contextmanager
-def deployment_field(name: str, value: str, allowed: str) -> Iterator[None]:
-    """Report an error inside of the block as a mistake in a field of the deployment.
-
-    Raises:
-        SettingsError: the block raised a ValueError or a SettingsError.
-    """
-    try:
-        yield
-    except SettingsError as error:
-        raise SettingsError(f"{name}: {error.message}") from None
-    except ValueError as error:
-        raise SettingsError(f"{name}: got {value!r}; allowed: {allowed}") from error
-
-
 def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
     """Return the arguments of ``flytekit.task`` for a role: image, resources, template, attempts, secrets."""
-    pod = DEPLOYMENT.pod(role)
+    pod = DEPLOYMENT.pods[role]
     resources = Resources(
         cpu=pod.cpu, mem=pod.memory, ephemeral_storage=pod.ephemeral_storage, gpu=str(pod.gpus) if pod.gpus else None
     )

@@ -29,7 +29,6 @@ from flytekit.clients.raw import RawSynchronousFlyteClient
 from flytekit.configuration import Config
 from flytekit.configuration.file import get_config_file
 from flytekit.configuration.internal import Platform
-from flytekit.core.type_engine import TypeEngine
 from flytekit.exceptions.base import FlyteException
 from flytekit.exceptions.user import FlyteAuthenticationException, FlyteEntityNotExistException, FlyteTimeout
 from flytekit.models.types import LiteralType, SimpleType
@@ -204,12 +203,9 @@ class Flyte:
             if parameter.required and key not in given:
                 raise SettingsError(f"--set {key}=...: {plan.name} needs it, and it has no default.")
         values = {key: _value(key, text, free[key].type, "overrides" in given) for key, text in given.items()}
-        literals = {
-            key: TypeEngine.to_literal(self._remote.context, value, type(value), free[key].type)
-            for key, value in values.items()
-        }
+        types = {key: type(value) for key, value in values.items()}
         with self._requests():
-            execution = self._remote.execute(plan, literals, execution_name=name)
+            execution = self._remote.execute(plan, values, execution_name=name, type_hints=types)
         return Execution(self, str(execution.id.name), plan.name)
 
     def _check_project(self) -> None:

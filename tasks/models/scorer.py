@@ -40,13 +40,7 @@ class MicroBatch:
 
 
 def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -> MicroBatch:
-    """Pack prompts and their responses, each a row of token ids.
-
-    Raises:
-        ValueError: the numbers of prompts and responses differ.
-    """
-    if len(prompts) != len(responses):
-        raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses")
+    """Pack prompts and their responses, each a row of token ids."""
     parts = [[np.zeros(0, np.int64), *map(np.asarray, rows)] for rows in (prompts, responses)]
     prompt_R, length_R = (np.array([len(row) for row in rows[1:]], np.int64) for rows in parts)
     return pack_flat(np.concatenate(parts[0]), prompt_R, np.concatenate(parts[1]), length_R)

@@ -55,12 +55,6 @@ def stop_requested() -> bool:
     return _STOP.is_set()
 
 
-def stop_if_requested(saved: str) -> None:
-    """Raise Interrupted if SIGTERM came; call this after ``saved``, a name for the message, is saved."""
-    if stop_requested():
-        stop(saved)
-
-
 def stop(saved: str) -> NoReturn:
     """Raise Interrupted; call this after ``saved``, a name for the message, is saved."""
     _STOP.clear()

@@ -17,6 +17,8 @@ import psutil
 
 EXECUTION = "MU_GRPO_EXECUTION"
 """Environment variable that passes the id of an execution on this machine to child processes."""
+DATA_SUFFIXES = (".j2", ".css", ".yaml", ".mplstyle")
+"""Suffixes of the files in tasks/ that are read as data, as pyproject.toml packs them."""
 _SHORTEST_WAIT_SECONDS = 0.1
 _PACKAGES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
 _waits: list[tuple[float, float]] = []
@@ -112,6 +114,6 @@ def code() -> str:
     root, digest = Path(__file__).parents[2], hashlib.sha256()
     for folder in ("tasks", "workflows"):
         for file in sorted(root.glob(f"{folder}/**/*")):
-            if file.suffix in (".py", ".j2", ".css", ".json"):
+            if file.suffix in (".py", *DATA_SUFFIXES):
                 digest.update(f"{file.relative_to(root)}\n".encode() + file.read_bytes())
     return f"{digest.hexdigest()[:12]} {packages().get('mu-grpo', '-')} {commit()[:12] or '-'}"

@@ -1,11 +1,10 @@
-"""Comparison of runs: a table for the terminal, and a Markdown table with means over seeds for the documentation."""
+"""Comparison of runs, as a table for the terminal."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.errors import DataError
 from tasks.formats import DASH, duration, label, moment, percent
 from tasks.report.ledger import ROWS
 from tasks.report.parameters import format_value
@@ -38,16 +37,13 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
         runs: the runs.
         width: largest number of characters in a line. Runs that do not fit go into further tables. None means one
             table for all runs.
-
-    Raises:
-        DataError: there are fewer than two runs.
     """
-    if len(runs) < 2:
-        raise DataError(f"compare: {len(runs)} run given; allowed: two or more.")
     summaries = [run.summary for run in runs]
     rows = [[name, *cells] for name, cells in {**_names(runs), **different_settings(runs)}.items()]
-    for values, write in _sections(summaries):
-        rows += [[], *([name, *(_mean([value], write) for value in row)] for name, row in values.items())]
+    for values, write in sections(summaries):
+        rows.append([])
+        for name, row in values.items():
+            rows.append([name, *(DASH if value is None else write(value) for value in row)])
     rows.append(["training speed", *_speeds(summaries)])
     headings = ["", *(f"{summary.name}\nseed {summary.seed}" for summary in summaries)]
 
@@ -95,48 +91,9 @@ def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     return rows
 
 
-def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
-    """Return a Markdown table of means and ranges over seeds, with a column per group.
-
-    Args:
-        groups: by the heading of its column, the runs of a group, which differ in their seed.
-
-    Raises:
-        DataError: there is no group, a group is empty, or a group has two runs of one seed.
-    """
-    if not groups or not all(groups.values()):
-        raise DataError("comparison: every group must have at least one run.")
-    for name, group in groups.items():
-        seeds = [summary.seed for summary in group]
-        if twice := {seed for seed in seeds if seeds.count(seed) > 1}:
-            raise DataError(
-                f"comparison: {name} has {seeds.count(min(twice))} runs of seed {min(twice)}, which began with "
-                "different policies; allowed: one run per seed. To fix it, keep the runs of each model in a separate "
-                "store."
-            )
-    summaries = [summary for group in groups.values() for summary in group]
-    rows = [["seeds", *(", ".join(str(summary.seed) for summary in group) for group in groups.values())]]
-    for values, write in _sections(summaries):
-        for name, row in values.items():
-            cells = iter(row)
-            rows.append([name, *(_mean([next(cells) for _ in group], write) for group in groups.values())])
-    heading = f"| | {' | '.join(name.replace('|', '/') for name in groups)} |\n|---|{'---:|' * len(groups)}\n"
-    return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def _sections(summaries: Sequence[RunSummary]) -> list[tuple[_Rows, Callable[[float], str]]]:
+def sections(summaries: Sequence[RunSummary]) -> list[tuple[_Rows, Callable[[float], str]]]:
+    """Return the rows with accuracies and those with seconds, each with the function that formats a value."""
     return [(_accuracies(summaries), percent), (_seconds(summaries), duration)]
-
-
-def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
-    """Return the mean and the range of the values that are not None, as text."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return DASH
-    mean = write(sum(known) / len(known))
-    if len(known) < len(values):
-        return f"{mean} ({len(known)} of {len(values)} seeds)"
-    return mean if len(known) == 1 else f"{mean} ({write(min(known))} to {write(max(known))})"
 
 
 def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:

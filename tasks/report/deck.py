@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.filesize import decimal
 
 from tasks.errors import UserError
-from tasks.formats import duration, label, number, percent, percent_range, printable, size
+from tasks.formats import duration, label, number, percent, percent_range, printable
 from tasks.process.provenance import process
 from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, parameters_of
@@ -151,7 +152,7 @@ def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error:
 
 def _page(settings: Mapping[str, Mapping[str, Any]], **values: Any) -> str:
     groups = {name: rows for name, values in settings.items() if (rows := parameters_of([values]))}
-    return render("report/deck.html.j2", settings=groups, rows=_MOST_ROWS, size=size, first_of=_first_of, **values)
+    return render("report/deck.html.j2", settings=groups, rows=_MOST_ROWS, size=decimal, first_of=_first_of, **values)
 
 
 def _files(store: Store, manifests: Iterable[Manifest], names: Iterable[str]) -> list[Path]:

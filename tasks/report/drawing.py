@@ -229,11 +229,11 @@ def panels(count: int, height: float, columns: int = 1, *, same_scale: bool = Fa
     return figure, list(grid[:count])
 
 
-def legend(figure: Figure, grid: Sequence[Any], columns: int = 3) -> None:
+def legend(figure: Figure, grid: Sequence[Any]) -> None:
     """Add a legend for all panels below the figure, if it has more than one entry."""
     entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(entries) > 1:
-        figure.legend(handles=list(entries.values()), loc="outside lower left", ncols=columns)
+        figure.legend(handles=list(entries.values()), loc="outside lower left", ncols=3)
 
 
 def boundaries(axes: Any, places: Sequence[float]) -> None:

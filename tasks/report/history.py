@@ -20,7 +20,7 @@ from tasks.store.lineage import ancestry
 from tasks.store.records import ArtifactRef, Manifest
 from tasks.store.store import Store
 from tasks.store.tables import read_table
-from tasks.train.results import EDGES
+from tasks.train.metrics import EDGES
 
 Column = NDArray[np.float64]
 
@@ -163,9 +163,9 @@ class History:
         """Return a column of the updates. It is all NaN if the run has no column of that name."""
         return self.updates.get(name, np.full(len(self.updates.get("update", ())), np.nan))
 
-    def has_numbers(self, *names: str) -> bool:
-        """Return whether at least one of these columns has a number."""
-        return any(bool(np.any(~np.isnan(self.column(name)))) for name in names)
+    def has_numbers(self, name: str) -> bool:
+        """Return whether a column of the updates has a number."""
+        return bool(np.any(~np.isnan(self.column(name))))
 
     def of_kind(self, kind: Kind) -> list[Manifest]:
         """Return the manifests of one kind, by the time at which their steps started."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from textwrap import fill
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tasks.formats import duration, label, number, percent, percent_range
 from tasks.process.provenance import execution, waits
@@ -23,11 +23,7 @@ _ROWS = 12
 """Largest number of rows of a table; a longer table is shown without its middle."""
 
 
-class _Record(FlyteModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class _Row(_Record):
+class _Row(FlyteModel):
     """Numbers of a policy. Accuracies and shares are fractions; over several benchmarks they are means."""
 
     accuracy: float
@@ -61,7 +57,7 @@ class SummaryRow(_Row):
     benchmarks: list[BenchmarkRow] = Field(default_factory=list)
 
 
-class Execution(_Record):
+class Execution(FlyteModel):
     """The work of one execution of the workflow for a run. The other artifacts are those of other executions."""
 
     artifacts: int
@@ -78,7 +74,7 @@ class Execution(_Record):
         return f"{self.artifacts} artifacts, {self.made} of them new, in {duration(self.seconds)}{waited}"
 
 
-class RunSummary(_Record):
+class RunSummary(FlyteModel):
     """The accuracies and times of a run. ``str()`` returns a table for the terminal."""
 
     algorithm: str

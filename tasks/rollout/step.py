@@ -64,7 +64,7 @@ def generate_shard(
             table_writer(draft.path / ROLLOUTS_FILE, rollouts_schema(settings.max_new_tokens)) as add,
         ):
             on_done = progress_callback(progress)
-            for number, part in enumerate(parts(rows, settings.responses_per_prompt, settings.responses_per_part)):
+            for number, part in enumerate(parts(rows, settings.prompts_per_call)):
 
                 def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
                     began = time.perf_counter()
@@ -100,16 +100,13 @@ def timed_calls(seconds: Sequence[float | None], work: Sequence[Work]) -> dict[s
     return {"call_seconds": list(seconds), "engines": len(work), "engine_work": [one._asdict() for one in work]}
 
 
-def parts(
-    prompts: Sequence[Mapping[str, Any]], responses_per_prompt: int, responses_per_part: int
-) -> list[Sequence[Mapping[str, Any]]]:
+def parts(prompts: Sequence[Mapping[str, Any]], per_call: int) -> list[Sequence[Mapping[str, Any]]]:
     """Return the prompts of each call of an engine.
 
     They do not depend on the calls that an interrupted attempt has made, because the last bits of an engine's numbers
     can depend on what shares a batch.
     """
-    size = max(1, responses_per_part // responses_per_prompt)
-    return [prompts[start : start + size] for start in range(0, len(prompts), size)]
+    return [prompts[start : start + per_call] for start in range(0, len(prompts), per_call)]
 
 
 def sample(

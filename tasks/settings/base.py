@@ -175,7 +175,9 @@ def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> 
 
 
 class FlyteModel(BaseModel):
-    """A pydantic model that caches its JSON schema: Flyte asks for it for every input of every node of a workflow."""
+    """An immutable model that caches its JSON schema: Flyte asks for it for every input of every node of a workflow."""
+
+    model_config = ConfigDict(frozen=True)
 
     @classmethod
     def model_json_schema(cls, *choices: Any, **named: Any) -> dict[str, Any]:
@@ -194,7 +196,7 @@ class Settings(FlyteModel):
             and what is allowed.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], name: str = "") -> Self:

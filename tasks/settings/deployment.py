@@ -149,13 +149,9 @@ class DeploymentSettings(Settings):
                 raise ValueError(f"launch_plans.{name}.schedule: {plan.schedule!r}; allowed: {allowed}")
         return self
 
-    def pod(self, role: Role) -> PodSettings:
-        """Return the pod of a role."""
-        return self.pods[role]
-
     def image(self, role: Role, takes_turns: bool = False) -> str:
         """Return the image of a role's pod; ``takes_turns`` is true for a task that generates and trains."""
-        image = self.pod(role).image
+        image = self.pods[role].image
         return f"{self.images}-{'alternate' if takes_turns and image == 'train' else image}:{self.tag}"
 
     @classmethod

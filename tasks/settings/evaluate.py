@@ -30,6 +30,11 @@ class EvaluationSettings(Settings):
     responses_per_part: int = Field(1024, ge=1)
     """Responses, in whole problems, after which a task saves its progress."""
 
+    @property
+    def problems_per_call(self) -> int:
+        """Return the number of problems of a call of the engine, at least one."""
+        return max(1, self.responses_per_part // self.samples_per_problem)
+
 
 class EvaluateSettings(EvaluationSettings):
     """Measurement of a policy's accuracy: the benchmarks, and defaults for their fields."""

@@ -85,10 +85,6 @@ class RunSettings(Settings):
         """
         return cls.parse(_apply_changes(values, _parse_overrides(overrides)))
 
-    def override(self, overrides: str) -> Self:
-        """Return these settings with single fields overridden."""
-        return self.merged(self.given(), overrides) if overrides.strip() else self
-
     def given(self) -> dict[str, Any]:
         """Return plain values for overrides, without the preset's row, so that another preset can bring its own row."""
         values = self.model_dump(mode="json")
@@ -240,7 +236,7 @@ class Given(FlyteModel, Generic[Section]):
     Flyte parses inputs before any task runs. A check at that time would refuse a file that its overrides correct.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:

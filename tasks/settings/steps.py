@@ -179,6 +179,11 @@ class RolloutSettings(Settings):
     responses_per_part: int = Field(1024, ge=1)
     """Responses, in whole groups, after which a shard saves its progress: an interruption loses at most these."""
 
+    @property
+    def prompts_per_call(self) -> int:
+        """Return the number of prompts of a call of the engine, which generates whole groups, and at least one."""
+        return max(1, self.responses_per_part // self.responses_per_prompt)
+
     @model_validator(mode="after")
     def _no_truncation(self) -> "RolloutSettings":
         for field, allowed in {"temperature": 1.0, "top_p": 1.0, "top_k": 0}.items():

@@ -11,6 +11,9 @@ tracking/                       files of wandb and TensorBoard
 logs/                           the output of the runs of an experiment on this machine
 preflight/                      the object that a check of the store writes and removes
 staging/                        files that are being written on this machine
+tracking/                       files of trackers
+logs/                           output of the laboratory's runs on this machine
+preflight/                      on S3, an object that ``mu-grpo preflight`` writes and removes
 """
 
 from typing import Any, Literal, TypedDict, get_args
@@ -32,6 +35,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 MARKER = "store.json"
 MANIFEST = "manifest.json"
 PROGRESS, MADE, RUNS, LEASES, STAGING = "progress", "made", "runs", "leases", "staging"
+TRACKING, LOGS, PREFLIGHT = "tracking", "logs", "preflight"
 LEASE = "lease"
 """Folder of the leases of unfinished work, in the same folder as its parts."""
 

@@ -141,12 +141,7 @@ def read_contents(store: Store) -> Contents:
             records[key] = [ref.folder for ref in record.listed]
     return Contents(
         manifests={name: result for name, result in results.items() if isinstance(result, Manifest)},
-        # The message is "path: problem (details). Fix."; only the problem is kept.
-        missing={
-            name: result.message.partition(f"{MANIFEST}: ")[2].partition(" (")[0].partition(". ")[0]
-            for name, result in results.items()
-            if not isinstance(result, Manifest)
-        },
+        missing={name: result.problem for name, result in results.items() if not isinstance(result, Manifest)},
         files=files,
         records=records,
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from tasks.errors import DamagedError
-from tasks.process.interruption import stop_if_requested
+from tasks.process.interruption import stop, stop_requested
 from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease
@@ -150,8 +150,8 @@ class Progress:
             return read_table(folder / PART_FILE)
         table = make()
         self.put(name, number, lambda path: save_table(path / PART_FILE, table))
-        if self._key:
-            stop_if_requested(f"{name} {number}")
+        if self._key and stop_requested():
+            stop(f"{name} {number}")
         return table
 
     def clear(self) -> None:

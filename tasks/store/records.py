@@ -14,13 +14,13 @@ SCHEMA = 1
 
 def schema_error(name: str, version: object) -> ArtifactError:
     """Return the error for the file ``name``, which another version of the code wrote."""
-    return ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+    return ArtifactError.of(name, f"schema version {version}; this code reads {SCHEMA}", "Update the code.")
 
 
 class Record(FlyteModel):
     """Base of records: immutable, no unknown fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
     @classmethod
     def parse(cls, text: bytes | None) -> Self | None:

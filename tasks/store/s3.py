@@ -51,7 +51,7 @@ _FETCHES = 3
 """Number of downloads with a wrong digest after which the server's object counts as damaged."""
 _DIGEST = "sha256"
 _BAR_FROM_BYTES = 64 * 2**20
-_MEBIBYTE = 2**20
+_MEGABYTE = 10**6
 
 _QUIET_ATTEMPTS = 5
 """Number of failed attempts of a request before a warning."""
@@ -404,14 +404,14 @@ def _properties(file: Path, entry: FileEntry) -> dict[str, Any]:
 
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Advance]:
-    """Show a progress bar in MiB for a large transfer; yield a function that adds bytes to it."""
-    with bar(f"{title}, MiB" if total >= _BAR_FROM_BYTES else "", total // _MEBIBYTE) as progress:
+    """Show a progress bar in MB for a large transfer; yield a function that adds bytes to it."""
+    with bar(f"{title}, MB" if total >= _BAR_FROM_BYTES else "", total // _MEGABYTE) as progress:
         done, lock = 0, threading.Lock()
 
         def advance(count: int) -> None:
             nonlocal done
             with lock:
                 done += count
-                progress.reach(done // _MEBIBYTE)
+                progress.reach(done // _MEGABYTE)
 
         yield advance

@@ -17,11 +17,21 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import tasks.store.files as disk
 from tasks.errors import ArtifactError, DamagedError
 from tasks.process.provenance import commit, execution, gpus, packages, process, waits
 from tasks.settings.base import STORES, Settings, is_place
-from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, Folder, check, disk_errors, flush, staging_folder, thread_map
+from tasks.store.files import (
+    OBJECTS_AT_ONCE,
+    RESTORE,
+    Folder,
+    check,
+    digests,
+    disk_errors,
+    entries,
+    flush,
+    staging_folder,
+    thread_map,
+)
 from tasks.store.layout import MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
 from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings, schema_error
@@ -136,10 +146,6 @@ class Store:
         """The store's folder; on S3 its local copy and then its bucket."""
         return [self.local] if self.remote is None else [self.local, self.remote]
 
-    def sweep(self) -> None:
-        """Remove the files that dead writers on this machine left behind."""
-        disk.sweep(self.root)
-
     @contextmanager
     def write(
         self, kind: Kind, *, settings: Mapping[str, Any] | Settings, parents: Parents, seed: int
@@ -161,7 +167,7 @@ class Store:
     def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
         # Local copies of objects are not flushed: damage by a power failure is detected, and they are fetched again.
         flushed = self.remote is None
-        files = disk.entries(draft.path, flushed=flushed)
+        files = entries(draft.path, flushed=flushed)
         parents = {
             role: [refs] if isinstance(refs, ArtifactRef) else list(refs) for role, refs in draft.parents.items()
         }
@@ -269,14 +275,14 @@ class Store:
     def _parse_manifest(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
         if text is None:
-            return DamagedError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
+            return DamagedError.of(name, f"missing, so {ref} is not in this store", RESTORE)
         try:
             version = json.loads(text).get("schema_version")
             if version != SCHEMA:
                 return schema_error(name, version)
             return Manifest.model_validate_json(text)
         except (ValueError, AttributeError) as error:
-            return DamagedError(f"{name}: not a manifest ({error}). {RESTORE}")
+            return DamagedError.of(name, "not a manifest", RESTORE, str(error))
 
     def holds(self, ref: ArtifactRef) -> bool:
         """Return True if the store has the undamaged artifact; on S3 only names and sizes of objects are compared."""
@@ -342,7 +348,7 @@ class Store:
         if self.remote is None:
             check(self.root, files)
         elif outdated := {
-            key: files[key] for key, digest in disk.digests(self.root, files).items() if digest != files[key].sha256
+            key: files[key] for key, digest in digests(self.root, files).items() if digest != files[key].sha256
         }:
             with disk_errors(self.root):
                 self.remote.download(outdated, self.root)

@@ -1,6 +1,6 @@
-"""The columns of every table, and functions that write and read tables."""
+"""The columns of every table but the metrics (tasks/train/metrics.py), and functions that write and read tables."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,9 @@ import pyarrow.parquet as pq
 
 ROWS_AT_ONCE = 512
 """Rows of one batch when a table is streamed."""
+
+RESPONSE = ["prompt_id", "sample_index"]
+"""Columns that together name a response."""
 
 PROMPTS = pa.schema(
     {
@@ -58,7 +61,7 @@ ROLLOUTS = pa.schema(
 
 
 def rollouts_schema(max_new_tokens: int) -> pa.Schema:
-    """Return the schema of rollouts; its metadata holds the limit on new tokens."""
+    """Return the schema of rollouts; its metadata puts the limit on new tokens, which objectives use, in the digest."""
     return ROLLOUTS.with_metadata({"max_new_tokens": str(max_new_tokens)})
 
 
@@ -120,22 +123,8 @@ SAMPLES = pa.schema(
 )
 
 
-_METRIC_COUNTS = ("stage", "update", "staleness", "tokens", "responses")
-
-
-def metrics_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of the diagnostics, with a row per update; it types columns in which all values are null."""
-
-    def kind(name: str) -> pa.DataType:
-        if "histogram" in name:
-            return pa.list_(pa.int64())
-        return pa.int64() if name in _METRIC_COUNTS else pa.float64()
-
-    return pa.schema({name: kind(name) for name in columns})
-
-
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:
-    """Write rows as parquet; without a schema the rows determine the columns."""
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
+    """Write rows as parquet."""
     save_table(path, to_table(rows, schema))
 
 
@@ -144,7 +133,7 @@ def save_table(path: Path, table: pa.Table) -> None:
     pq.write_table(table, path, compression="zstd")
 
 
-def to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> pa.Table:
+def to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Return rows as a table in memory."""
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
@@ -156,38 +145,11 @@ def table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table],
         yield writer.write_table
 
 
-def stream_table(path: Path, columns: list[str] | None = None, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Yield the tables of a parquet file, or of some of its columns, with ``rows`` rows each."""
+def stream_table(path: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the tables of a parquet file, or of some of its columns, with ``ROWS_AT_ONCE`` rows each."""
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(rows, columns=columns):
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
             yield pa.Table.from_batches([batch])
-
-
-class Rows:
-    """Rows of consecutive tables, which are read in batches of any size."""
-
-    def __init__(self, tables: Iterable[pa.Table]) -> None:
-        self.taken = 0
-        """Number of rows that ``take`` has returned."""
-        self._tables = iter(tables)
-        self._pending: list[pa.Table] = []
-
-    def take(self, count: int) -> pa.Table:
-        """Return the next ``count`` rows, or all remaining ones if there are fewer."""
-        available = sum(table.num_rows for table in self._pending)
-        while available < count and (table := next(self._tables, None)) is not None:
-            self._pending.append(table)
-            available += table.num_rows
-        if not self._pending:
-            return pa.table({})
-        table = pa.concat_tables(self._pending)
-        self._pending = [table.slice(count)]
-        self.taken += min(count, available)
-        return table.slice(0, count)
-
-    def rest(self) -> int:
-        """Return the number of remaining rows."""
-        return sum(table.num_rows for table in (*self._pending, *self._tables))
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:

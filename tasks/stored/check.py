@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from rich.filesize import decimal
+
 from tasks.errors import DamagedError
-from tasks.formats import first_names, size
+from tasks.formats import first_names
 from tasks.process.progress import bar
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_errors, thread_map
@@ -104,7 +106,7 @@ def _check(storage: Storage, contents: Contents, scope: set[str]) -> Findings:
     with bar("check", len(expected)) as progress, ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         for key, fault in zip(expected, pool.map(fault_of, expected), strict=True):
             read += contents.files[key].bytes if key in contents.files else 0
-            progress.advance(note=size(read))
+            progress.advance(note=decimal(read))
             faults += [fault] if fault else []
     return Findings(
         faults=sorted(faults, key=lambda fault: (fault.artifact, fault.file)),

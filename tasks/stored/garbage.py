@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from tasks.errors import ArtifactError
 from tasks.process.progress import bar
 from tasks.store import Store
-from tasks.store.files import disk_errors
+from tasks.store.files import disk_errors, sweep
 from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, Kind
 from tasks.store.lease import RunningWork
 from tasks.store.lineage import Contents, read_contents
@@ -149,7 +149,7 @@ def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
         ArtifactError: the disk or the server refuses a deletion; the next call finds the remaining items.
     """
     deleted = []
-    store.sweep()
+    sweep(store.root)
     # Locks go first, because every lock that remains is tested before each artifact.
     ordered = sorted(garbage.items, key=lambda item: not item.name.startswith((f"{PROGRESS}/", f"{LEASES}/")))
     with disk_errors(store.root), bar("delete", len(ordered)) as progress:

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pydantic import ConfigDict
-
 from tasks.formats import percent, percent_range
 from tasks.report.history import load_history
 from tasks.report.summary import SummaryRow, summary_row
@@ -17,8 +15,6 @@ from tasks.store.tables import read_table
 
 class PolicyAccuracies(FlyteModel):
     """Accuracies of a stored policy; ``str()`` returns lines for the terminal."""
-
-    model_config = ConfigDict(frozen=True)
 
     policy: str
     """The policy, as ``kind/digest``."""
@@ -62,8 +58,6 @@ def describe_evaluation(store: Store, average: ArtifactRef) -> PolicyAccuracies:
 class RescoredStage(FlyteModel):
     """A stage's verdicts before and after rescoring."""
 
-    model_config = ConfigDict(frozen=True)
-
     responses: int
     reward_before: float | None
     """Mean reward over the responses that could be judged."""
@@ -76,8 +70,6 @@ class RescoredStage(FlyteModel):
 
 class RescoredRun(FlyteModel):
     """A run's verdicts before and after rescoring; ``str()`` returns a table for the terminal."""
-
-    model_config = ConfigDict(frozen=True)
 
     stages: list[RescoredStage]
 

@@ -16,14 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.errors import DataError
-from tasks.store.tables import ROWS_AT_ONCE, Rows
+from tasks.store.tables import RESPONSE, ROWS_AT_ONCE
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
-_NAMES = ("prompt_id", "sample_index")
-"""Columns that together name a response."""
 
 
 class Column:
@@ -139,14 +137,14 @@ def collect(
     """
     prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
-    rollout_rows, verdict_rows = Rows(rollouts), Rows(verdicts)
+    rollout_rows, verdict_rows = _Rows(rollouts), _Rows(verdicts)
     whole_groups = -(-ROWS_AT_ONCE // group_size) * group_size
     while True:
         table, verdict_table = rollout_rows.take(whole_groups), verdict_rows.take(whole_groups)
         if not table.num_rows + verdict_table.num_rows:
             break
         if table.num_rows != verdict_table.num_rows or not all(
-            table[name].equals(verdict_table[name]) for name in _NAMES
+            table[name].equals(verdict_table[name]) for name in RESPONSE
         ):
             raise DataError(
                 f"verdicts name {verdict_rows.taken + verdict_rows.rest()} responses and rollouts "
@@ -169,6 +167,33 @@ def collect(
         truncated_R=truncated.mapped(),
         folder=folder,
     )
+
+
+class _Rows:
+    """Rows of consecutive tables, which are read in batches of any size."""
+
+    def __init__(self, tables: Iterable[pa.Table]) -> None:
+        self.taken = 0
+        """Number of rows that ``take`` has returned."""
+        self._tables = iter(tables)
+        self._pending: list[pa.Table] = []
+
+    def take(self, count: int) -> pa.Table:
+        """Return the next ``count`` rows, or all remaining ones if there are fewer."""
+        available = sum(table.num_rows for table in self._pending)
+        while available < count and (table := next(self._tables, None)) is not None:
+            self._pending.append(table)
+            available += table.num_rows
+        if not self._pending:
+            return pa.table({})
+        table = pa.concat_tables(self._pending)
+        self._pending = [table.slice(count)]
+        self.taken += min(count, available)
+        return table.slice(0, count)
+
+    def rest(self) -> int:
+        """Return the number of remaining rows."""
+        return sum(table.num_rows for table in (*self._pending, *self._tables))
 
 
 class _Lists:

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
-from tasks.errors import SettingsError
 from tasks.models.loading import load_tokenizer
 from tasks.models.lora import merge_adapters
 from tasks.process.interruption import save_on_sigterm
@@ -32,7 +31,8 @@ from tasks.tracking import open_tracker
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Resume
-from tasks.train.results import Row, StageResults
+from tasks.train.metrics import Row
+from tasks.train.results import StageResults
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_folder
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier
@@ -117,11 +117,7 @@ def train_alternating(
 
 @dataclass
 class Colocated:
-    """An engine and a trainer that take turns on the same devices, until this is closed.
-
-    Raises:
-        SettingsError: the prompts of a stage are not a multiple of those of a refresh.
-    """
+    """An engine and a trainer that take turns on the same devices, until this is closed."""
 
     store: Store
     rollout: RolloutSettings
@@ -176,11 +172,6 @@ class Colocated:
     def _plan(self, rows: Sequence[Prompt]) -> list[list[Prompt]]:
         batches = self.updates_per_rollout // self.optimize.objective.schedule.updates_per_batch
         groups = self.optimize.responses_per_update * batches // self.rollout.responses_per_prompt
-        if not groups or len(rows) % groups:
-            raise SettingsError(
-                f"updates_per_rollout: {self.updates_per_rollout} takes {groups} prompts per refresh, which does not "
-                f"divide the {len(rows)} prompts of a stage."
-            )
         ordered = [rows[place] for place in group_order(len(rows), (self.seed, self.stage))]
         return [ordered[start : start + groups] for start in range(0, len(rows), groups)]
 

@@ -91,34 +91,31 @@ def run_once_in_group(
         SettingsError: there are more processes than GPUs.
     """
     with _process_group():
-        return run_once_joined(ref, name, version, logic, *inputs, **named)
+        if rank() > 0:
+            if broadcast_int(0):
+                logic(Store(ref, work=work.work_key(name, version, inputs), follows=True), *inputs, **named)
+            return None
+        followed = False
 
+        @wraps(logic)
+        def lead(*given: Any, **by_name: Any) -> Made:
+            nonlocal followed
+            followed = bool(broadcast_int(1))
+            return logic(*given, **by_name)
 
-def run_once_joined(
-    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
-) -> Made | None:
-    """Do what ``run_once_in_group`` does in processes that are joined already."""
-    if rank() > 0:
-        if broadcast_int(0):
-            logic(Store(ref, work=work.work_key(name, version, inputs), follows=True), *inputs, **named)
-        return None
-    followed = False
-
-    @wraps(logic)
-    def lead(*given: Any, **by_name: Any) -> Made:
-        nonlocal followed
-        followed = bool(broadcast_int(1))
-        return logic(*given, **by_name)
-
-    try:
-        return work.run_once(ref, name, version, lead, *inputs, **named)
-    finally:
-        if not followed:
-            broadcast_int(0)
+        try:
+            return work.run_once(ref, name, version, lead, *inputs, **named)
+        finally:
+            if not followed:
+                broadcast_int(0)
 
 
 @contextmanager
 def _process_group() -> Iterator[None]:
+    """Join the processes of the group, unless they are joined already."""
+    if dist.is_initialized():
+        yield
+        return
     local, here = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     on_gpus = torch.cuda.is_available()
     if on_gpus:

@@ -52,15 +52,15 @@ class ObjectiveResult:
 
 
 def objective(
-    tokens: TokenBatch, settings: ObjectiveSettings, max_response_tokens: int, bounds: Bounds | None = None
+    tokens: TokenBatch, settings: ObjectiveSettings, max_response_tokens: int, bounds: Bounds
 ) -> ObjectiveResult:
     """Compute the loss of a micro-batch, summed over its tokens, which are in float32 or float64.
 
     Aggregation ``const`` divides by ``max_response_tokens`` (arXiv 2503.20783). ``bounds`` is the update's interval,
-    from ``update_bounds``; without it, that of the settings is taken.
+    from ``update_bounds``.
 
     Raises:
-        ValueError: the settings need a column or bounds that were not given.
+        ValueError: the settings need a column that was not given.
     """
     advantage_T = tokens.advantage_T.detach()
     gate_ratio_T, ratio_T = _ratios(tokens, settings.ratio)
@@ -106,15 +106,12 @@ def _ratios(tokens: TokenBatch, settings: kinds.RatioSettings) -> tuple[Tensor, 
     return log_T.exp() if settings.level == "prefix_minimum" else ratio_T, ratio_T
 
 
-def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds | None) -> tuple[Tensor, Tensor]:
+def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds) -> tuple[Tensor, Tensor]:
     """Return both ends of every token's interval; ``centred`` is around the proximal ratio (arXiv 2505.22257)."""
     if isinstance(settings, kinds.CentredGate):
         centre_T = tokens.proximal_log_ratio_T.exp()
         return (centre_T - settings.half_width).clamp(min=0), centre_T + settings.half_width
-    found = bounds or settings.interval
-    if found is None:
-        raise ValueError("the bounds of this gate are found over a whole update and must be given")
-    return torch.full_like(tokens.logp_T, found[0]), torch.full_like(tokens.logp_T, found[1])
+    return torch.full_like(tokens.logp_T, bounds.low), torch.full_like(tokens.logp_T, bounds.high)
 
 
 def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: kinds.GateSettings) -> Tensor:

@@ -1,28 +1,10 @@
-"""Results of training on a stage so far (metrics, examples, counts), and the bins of the histograms in the metrics.
-
-The report reads the bins too, so nothing heavy is imported here.
-"""
+"""Results of training on a stage so far: metrics, examples and counts."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from tasks.errors import NothingToLearnError
-
-Row = dict[str, Any]
-"""Diagnostics of an update, or what it did to the tokens of a response."""
-ADVANTAGE_EDGES = np.linspace(-4.25, 4.25, 18)
-"""Values beyond the edges count in the outermost bins; the middle bin holds 0."""
-LOG_RATIO_EDGES = np.linspace(-3.1, 3.1, 32)
-"""Ratios from 0.045 to 22; values beyond count in the outermost bins."""
-EDGES = {
-    "advantage_histogram": ADVANTAGE_EDGES,
-    "advantage_histogram_kept": ADVANTAGE_EDGES,
-    "ratio_histogram_negative": LOG_RATIO_EDGES,
-    "ratio_histogram_positive": LOG_RATIO_EDGES,
-}
-"""Edges of the bins of every column that holds a count per bin."""
+from tasks.train.metrics import Row
 
 
 @dataclass

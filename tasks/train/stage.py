@@ -17,12 +17,13 @@ from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Draft, Parents, Store
 from tasks.store.files import staging_folder
 from tasks.store.layout import EXAMPLES_FILE, METRICS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
-from tasks.store.tables import EXAMPLES, metrics_schema, stream_table, write_table
+from tasks.store.tables import EXAMPLES, RESPONSE, stream_table, write_table
 from tasks.tracking import open_tracker
 from tasks.train.backends import open_backend
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
 from tasks.train.diagnostics import noted_updates
+from tasks.train.metrics import metrics_schema
 from tasks.train.results import StageResults
 from tasks.train.trainer import Trainer
 
@@ -30,8 +31,7 @@ _OUT_OF_MEMORY_FIX = (
     "Lower optimize.tokens_per_micro_batch or optimize.logp_chunk_tokens, set optimize.backend.gradient_checkpointing, "
     "or share the state over more processes (optimize.backend)."
 )
-_NAMES = ["prompt_id", "sample_index"]
-_SAMPLED = [*_NAMES, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
+_SAMPLED = [*RESPONSE, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
 NextRefresh = Callable[[int], tuple[Responses, Sequence[Ints]]]
 """A function from the number of a refresh, from 0, to its responses and the rows of its batches."""
 
@@ -149,7 +149,7 @@ def stage_responses(
                     )
                 yield table
 
-    judged = stream_table(store.path(verdicts) / VERDICTS_FILE, [*_NAMES, "reward"])
+    judged = stream_table(store.path(verdicts) / VERDICTS_FILE, [*RESPONSE, "reward"])
     return collect(sampled(), judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
 
 

@@ -41,7 +41,7 @@ def judge(gold: str, answer: str) -> Outcome:
 
 
 def _compare(gold: str, answer: str) -> Outcome:
-    expected = _words_of(gold)
+    expected = words(gold)
     if expected is not None:
         if (answer_words := words(answer)) is not None:
             return Outcome.CORRECT if answer_words == expected else Outcome.WRONG
@@ -59,11 +59,6 @@ def _compare(gold: str, answer: str) -> Outcome:
     decimals, digits = _precision([*reference, *parsed])
     same = verify(reference, parsed, decimals, digits, timeout_seconds=None, raise_on_error=True)
     return Outcome.CORRECT if same else Outcome.WRONG
-
-
-@lru_cache(maxsize=64)
-def _words_of(gold: str) -> tuple[str, ...] | None:
-    return words(gold)
 
 
 @lru_cache(maxsize=64)

@@ -152,11 +152,6 @@ class Verifier:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the judges."""
-        return [worker.pid for worker in self._workers]
-
     def close(self) -> None:
         """End all workers."""
         while self._workers:
@@ -292,11 +287,6 @@ class _Worker:
         self.closed = False
         self.deadline = time.monotonic() + _START_SECONDS
         """Time of the monotonic clock by which the next message must come; infinity while the worker has no jobs."""
-
-    @property
-    def pid(self) -> int:
-        """Process id of the judge, or of the worker before it has a judge."""
-        return self._judge or self._process.pid
 
     @property
     def is_ready(self) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
 from tasks.errors import DataError
+from tasks.formats import DASH
 from tasks.store import Store
 from tests.cli.synthetic import REWARDS, Run, make_finished_run, plain, rows_of, run_command, run_refused
 from tests.workflows.runs import words
@@ -47,8 +48,8 @@ def test_a_statistic_over_the_batch_takes_the_groups_of_all_shards(store: Store)
 def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:
     make_finished_run(store, objective={"data": {"zero_variance": "drop"}})
     found = advantages(shown(store))
-    assert [found[2, sample] for sample in range(4)] == ["-"] * 4
-    assert "-" not in [found[1, sample] for sample in range(4)]
+    assert [found[2, sample] for sample in range(4)] == [DASH] * 4
+    assert DASH not in [found[1, sample] for sample in range(4)]
 
 
 def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Store) -> None:
@@ -102,7 +103,7 @@ def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
     path = store.root / run.policies[1].folder / "manifest.json"
     path.write_text(path.read_text().replace('"learning_rate"', '"learning_speed"').replace('"gate"', '"clip"'))
     text = shown(store)
-    assert set(advantages(text).values()) == {"-"}
+    assert set(advantages(text).values()) == {DASH}
     assert f"cannot read the settings of {run.policies[1]}" in text
 
 
@@ -129,8 +130,8 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
     run.judged(rows, judged).optimize().end()
     text = shown(store)
     lines = {line.split()[0]: line.split()[1:7] for line in text.splitlines() if "stage 0 group" in line}
-    assert lines["1"][:3] == ["timeout", "-", "+0.000"]
-    assert lines["2"] == ["wrong", "0", "-0.577", "0", "-", "-"]
+    assert lines["1"][:3] == ["timeout", DASH, "+0.000"]
+    assert lines["2"] == ["wrong", "0", "-0.577", "0", DASH, DASH]
 
 
 def test_the_command_shows_a_stage_of_a_store_on_s3(bucket: str) -> None:
@@ -147,7 +148,7 @@ def test_a_run_without_a_report_has_advantages_where_it_was_trained(store: Store
     assert advantages(shown(store, 1))[0, 0] == "+1.500"
     told = "4 groups, 16 responses in stage 2 of a run that is not finished; no policy has been trained on them"
     assert told in shown(store, 2)
-    assert advantages(shown(store, 2))[0, 0] == "-"
+    assert advantages(shown(store, 2))[0, 0] == DASH
     shutil.rmtree(store.root / run.verdicts[1].folder)
     assert told in shown(store, 2)
     with pytest.raises(DataError, match="no finished run in this store"):

@@ -70,7 +70,7 @@ def test_the_documented_plan_is_what_the_command_prints() -> None:
     shown = "\n".join(map(str.rstrip, run_command("plan", "--config", FILE, "--gpus", "4", COLUMNS="118").splitlines()))
     assert found[1].strip("\n") in shown.strip("\n")
     assert shown.startswith("schedule")  # what a plan prints without --gpus comes first
-    assert "weights 14.2 GiB of training, in each process" in words(shown)
+    assert "weights 15.2 GB of training, in each process" in words(shown)
 
 
 def test_a_run_that_alternates_shows_its_own_pods() -> None:
@@ -169,7 +169,7 @@ def test_a_plan_takes_the_file_and_its_pods_have_the_time_that_is_foreseen(
 
 
 def seconds(placed: DeploymentSettings, role: Role) -> float:
-    return 60 * placed.pod(role).timeout_minutes or math.inf
+    return 60 * placed.pods[role].timeout_minutes or math.inf
 
 
 @pytest.mark.usefixtures("offline")

@@ -32,7 +32,7 @@ def api(plane: ControlPlane) -> Api:
 
 def pod_of(api: Api, role: Role, number: int = 0) -> Object:
     """Return a pod of a role, from the template in the cluster."""
-    template = api.get("PodTemplate", DEPLOYMENT.pod(role).template, NAMESPACE)
+    template = api.get("PodTemplate", DEPLOYMENT.pods[role].template, NAMESPACE)
     assert template is not None
     pod = role_pod(role, DEPLOYMENT, template)
     pod["metadata"] = {"labels": pod["metadata"]["labels"], "name": f"{role}-{number}", "namespace": NAMESPACE}

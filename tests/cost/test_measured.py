@@ -20,6 +20,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.records import Manifest, Timings
 from tasks.stored.runs import find_reports
 from tests.cost import COSTS
+from tests.settings import override
 from tools.forked import Runner
 from tools.runs import CONFIG
 
@@ -168,7 +169,7 @@ def test_a_run_predicts_itself(one: FinishedRun) -> None:
 def test_the_seconds_of_an_answer_are_those_of_one_worker(finished_runs: dict[str, FinishedRun]) -> None:
     one = finished_runs["mu_grpo"]
     history = with_planted_timings(one)
-    four = one.run.override("verify.workers=4")
+    four = override(one.run, "verify.workers=4")
     assert rates_of(one, history, four).each.answer_seconds == pytest.approx(ANSWER)
 
 
@@ -184,7 +185,7 @@ def test_the_seconds_of_an_answer_are_those_of_one_worker(finished_runs: dict[st
 def test_a_run_of_another_kind_is_refused(change: str, message: str, finished_runs: dict[str, FinishedRun]) -> None:
     one = finished_runs["mu_grpo"]
     with pytest.raises(DataError, match=message):
-        measure(one.run.override(change), one.store, ASSUMED)
+        measure(override(one.run, change), one.store, ASSUMED)
 
 
 def test_a_run_of_the_other_workflow_serves_where_there_is_no_other(finished_runs: dict[str, FinishedRun]) -> None:

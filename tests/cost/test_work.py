@@ -8,7 +8,7 @@ import pytest
 from tasks.cluster.plan import plan_cluster
 from tasks.cluster.rates import EngineRates, Rates, assumed_rates, pool_of
 from tasks.cluster.shapes import KNOWN, shape_of
-from tasks.cluster.steps import Prediction, baseline_mu, parts, predict, problem_count
+from tasks.cluster.steps import Prediction, baseline_mu, predict, problem_count
 from tasks.settings import RunSettings
 from tests.cost import COSTS, PRICES, WEIGHTS, paper
 from tools import ROOT
@@ -122,14 +122,6 @@ def test_states_are_written_as_often_as_they_are_due() -> None:
 )
 def test_the_baselines_mu_divides_a_stage(overrides: str, mu: int) -> None:
     assert baseline_mu(paper(overrides)) == mu
-
-
-def test_parts_are_those_of_generation() -> None:
-    from tasks.rollout.step import parts as made
-
-    prompts = [{"prompt_id": str(place)} for place in range(100)]
-    for group, per_part in ((8, 64), (8, 1), (3, 1000), (7, 50)):
-        assert parts(100, group, per_part) == [len(part) for part in made(prompts, group, per_part)]
 
 
 def test_a_generated_set_has_no_more_problems_than_it_holds_out() -> None:

@@ -14,6 +14,7 @@ from tasks.settings.evaluate import measures
 from tasks.store import Store
 from tasks.store.tables import read_table
 from tasks.train.objective import objective
+from tests.train.batches import bounds_of
 from tests.train.test_objective import batch_of, close
 from tools.docs import DOCS
 
@@ -41,7 +42,8 @@ def test_a_preset_of_ones_own_trains(narrow: str) -> None:
     config = DOCS.parent / "configs/tiny-cpu.yaml"
     run = RunSettings.read(config, f"optimize.preset={narrow} optimize.responses_per_update=128")
     batch = batch_of([(1.0, [0.5, 1.05, 1.15]), (-1.0, [0.5, 1.05, 4.0])])
-    got = objective(batch, run.optimize.objective, 8)
+    settings = run.optimize.objective
+    got = objective(batch, settings, 8, bounds_of([batch], settings))
     assert got.coefficient_T.tolist() == close([0.5, 1.05, 0, 0, -1.05, 0])
     assert int(got.denominator) == 2 * 8
     assert narrow in list(algorithms_table().columns[0].cells)

@@ -12,6 +12,7 @@ from tasks.data.files import read_rows
 from tasks.data.sources import source_files
 from tasks.settings import SourceSettings
 from tasks.store import Store
+from tasks.store.files import sweep
 from tasks.store.work import run_once
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import Step
@@ -48,7 +49,7 @@ def test_the_policy_of_steps_allows_exactly_their_requests(
         store = Store.open(f"s3://{BUCKET}/runs")
         made = run_once(store.ref, "step", "1", Step())
         assert store.manifests(made.kind)
-        store.sweep()
+        sweep(store.root)
         source = SourceSettings(path=f"s3://{BUCKET}/prompts/a.jsonl")
         with source_files(source, "prompts.path") as files:
             assert len(read_rows(files, source)[0]) == 1

@@ -24,7 +24,7 @@ def test_the_limits_admit_the_pods_of_every_deployment() -> None:
         deployment = DeploymentSettings.read(path)
         for role in ROLES:
             for name, field in UNITS.items():
-                asked = quantity(str(getattr(deployment.pod(role), field)))
+                asked = quantity(str(getattr(deployment.pods[role], field)))
                 assert asked <= quantity(limits[name]), f"{path.stem}: {role} asks for more {name} than Flyte admits"
 
 
@@ -54,7 +54,7 @@ def test_map_tasks_stay_within_what_flyte_counts() -> None:
     hours = int(found["array-node-config"]["max-delta-timestamp"].removesuffix("h"))
     for path in DEPLOYMENTS:
         for role in ("rollout", "evaluate"):
-            pod = DeploymentSettings.read(path).pod(role)
+            pod = DeploymentSettings.read(path).pods[role]
             assert hours * 60 >= 2 * pod.timeout_minutes, f"{path.stem}: {role}"
 
 

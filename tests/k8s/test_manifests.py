@@ -91,9 +91,9 @@ def test_deployments_find_their_templates_and_fit_the_quota(overlay: tuple[str, 
     for deployment in OVERLAYS[name]:
         found = DeploymentSettings.read(ROOT / f"configs/deployments/{deployment}.yaml")
         for role in ROLES:
-            assert found.pod(role).template in named(documents, "PodTemplate")
+            assert found.pods[role].template in named(documents, "PodTemplate")
         # The widest moment of a run: a training beside the shards of an evaluation.
-        together = [found.pod("train"), found.pod("evaluate"), found.pod("rollout"), found.pod("verify")]
+        together = [found.pods["train"], found.pods["evaluate"], found.pods["rollout"], found.pods["verify"]]
         assert sum(quantity(pod.cpu) for pod in together) <= limits["requests.cpu"]
         assert sum(quantity(pod.memory) for pod in together) <= limits["requests.memory"]
         assert sum(quantity(pod.ephemeral_storage) for pod in together) <= limits["requests.ephemeral-storage"]

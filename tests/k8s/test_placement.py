@@ -27,7 +27,7 @@ def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
     objects, found = objects_of("gpu-pool"), dict[Role, set[str]]()
     templates = named(objects, "PodTemplate")
     for role in ROLES:
-        spec = role_pod(role, deployment, templates[deployment.pod(role).template])["spec"]
+        spec = role_pod(role, deployment, templates[deployment.pods[role].template])["spec"]
         matches = [match_node(one, spec, []) for one in objects if one["kind"] == "Node"]
         found[role] = {match.node.rpartition("-")[0] for match in matches if match.if_empty}
     return found
@@ -67,7 +67,7 @@ def test_every_roles_pod_has_the_flavor_of_its_pool() -> None:
         return match_node({**node, "spec": {"taints": flavor.get("nodeTaints", [])}}, spec, []).if_empty > 0
 
     for role, pool in POOLS.items():
-        spec = role_pod(role, deployment, templates[deployment.pod(role).template])["spec"]
+        spec = role_pod(role, deployment, templates[deployment.pods[role].template])["spec"]
         assert next(one for one in order if allows(one, spec)) == f"mu-grpo-{pool.removeprefix('gpu-')}", role
 
 

@@ -7,7 +7,7 @@ import psutil
 from tasks.process.resident import load_resident, release
 from tasks.verify.pool import shared_verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.helpers import boxed, eventually, settings
+from tests.verify.helpers import boxed, eventually, judge_pids, settings
 
 
 class Thing:
@@ -48,10 +48,10 @@ def test_workers_of_a_verifier_serve_the_next_step_until_its_settings_change() -
     given = settings(workers=1)
     first = shared_verifier(given)
     assert first.verify([("1", boxed("1"))])[0].outcome == Outcome.CORRECT
-    (worker,) = first.pids
+    (worker,) = judge_pids(first)
     assert shared_verifier(given).verify([("2", boxed("3"))])[0].outcome == Outcome.WRONG
-    assert shared_verifier(given).pids == [worker]
+    assert judge_pids(shared_verifier(given)) == [worker]
     shared_verifier(settings(workers=2))
-    assert first.pids == []
+    assert judge_pids(first) == []
     assert eventually(lambda: not psutil.pid_exists(worker))
     release("verifier")

@@ -11,8 +11,9 @@ from tasks.report.figures import all_figures
 from tasks.report.history import histogram_columns, number_columns
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.settings import EngineSettings, RunSettings
-from tasks.store.tables import EXAMPLES, metrics_schema, to_table
+from tasks.store.tables import EXAMPLES, to_table
 from tasks.train.diagnostics import UpdateStatistics
+from tasks.train.metrics import metrics_schema
 from tasks.train.results import StageResults
 from tasks.verify.step import Tally
 from tasks.verify.verdicts import Outcome

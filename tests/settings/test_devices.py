@@ -7,6 +7,7 @@ import pytest
 
 from tasks.errors import SettingsError
 from tasks.settings import BackendSettings, EngineSettings, RunSettings
+from tests.settings import override
 from tools import ROOT
 
 ZERO = sorted((ROOT / "configs/deepspeed").glob("*.json"))
@@ -25,7 +26,7 @@ def test_a_policy_is_evaluated_by_the_engine_of_the_rollouts_unless_told() -> No
     run = RunSettings.read(ROOT / "configs/tiny-cpu.yaml", "rollout.engine.kind=vllm")
     assert run.evaluate.engine is None
     assert run.measures[0].evaluation.engine == run.rollout.engine
-    told = run.override("evaluate.engine.batch_size=7")
+    told = override(run, "evaluate.engine.batch_size=7")
     assert told.measures[0].evaluation.engine == EngineSettings(batch_size=7)
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import SettingsError
-from tasks.settings import PRESETS, ObjectiveSettings, RunSettings
+from tasks.settings import PRESETS, EvaluationSettings, ObjectiveSettings, RolloutSettings, RunSettings
 from tasks.settings.base import result_values
 from tasks.settings.run import chosen_settings
+from tests.settings import override
 from tools import ROOT
 
 NO_RUN = ("prices.yaml", "reproduce-tiny.yaml")
@@ -33,18 +34,18 @@ def test_every_config_is_valid_and_survives_a_round_trip(path: Path) -> None:
 
 def test_settings_that_change_no_result_enter_no_key(run: RunSettings) -> None:
     limits = "verify.max_failure_share=0.5 optimize.max_logp_mismatch=1 rollout.max_missing_share=0.5"
-    moved = run.override(f"store=elsewhere verify.workers=7 operation.checkpoints_kept=5 {limits}")
+    moved = override(run, f"store=elsewhere verify.workers=7 operation.checkpoints_kept=5 {limits}")
     assert moved.result_values() == run.result_values() == result_values(moved.model_dump(mode="json"))
-    assert run.override("verify.memory_mib=512").result_values() != run.result_values()
+    assert override(run, "verify.memory_mib=512").result_values() != run.result_values()
 
 
 def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: RunSettings) -> None:
     for overrides in ("optimize.preset=relaxed", "optimize.learning_rate=2e-5 seed=3"):
         names = [part.split("=")[0] for part in overrides.split()]
-        before, after = chosen_settings(run.result_values()), chosen_settings(run.override(overrides).result_values())
+        before, after = chosen_settings(run.result_values()), chosen_settings(override(run, overrides).result_values())
         assert [name for name in before if before[name] != after[name]] == sorted(names, key=list(before).index)
         assert before.keys() == after.keys()
-    veto = chosen_settings(run.override("optimize.objective.veto.kappa=1.25").result_values())
+    veto = chosen_settings(override(run, "optimize.objective.veto.kappa=1.25").result_values())
     assert veto["optimize.objective.veto.kappa"] == 1.25
     assert chosen_settings({"optimize": {"preset": "of a later release"}}) == {"optimize.preset": "of a later release"}
 
@@ -141,14 +142,14 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
 )
 def test_a_mistake_is_one_readable_message(run: RunSettings, change: str, message: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        run.override(change)
+        override(run, change)
     assert message in caught.value.message
     assert "pydantic" not in caught.value.message
 
 
 def test_every_mistake_is_named_at_once(run: RunSettings) -> None:
     with pytest.raises(SettingsError, match=r"max_new_tokens: .*\n.*verify\.workers: got 0.*\n.*seed: got -1"):
-        run.override("rollout.max_new_tokens=x verify.workers=0 seed=-1")
+        override(run, "rollout.max_new_tokens=x verify.workers=0 seed=-1")
 
 
 @pytest.mark.parametrize(
@@ -168,19 +169,19 @@ def test_a_file_that_holds_no_settings_or_a_key_twice_is_named(tmp_path: Path, c
 @pytest.mark.parametrize(("old", "new"), [(old, new) for old in PRESETS for new in PRESETS])
 def test_another_preset_brings_its_own_row_and_keeps_what_was_overridden(old: str, new: str) -> None:
     run = RunSettings.read(CONFIG, f"optimize.preset={old} optimize.objective.gate.dual_clip=12")
-    objective = run.override(f"optimize.preset={new}").optimize.objective
+    objective = override(run, f"optimize.preset={new}").optimize.objective
     row = ObjectiveSettings.merge(PRESETS[new].row, {"gate": {"dual_clip": 12.0}})
     assert objective == ObjectiveSettings.parse(row)
 
 
 def test_a_regulariser_keeps_a_coefficient_of_zero(run: RunSettings) -> None:
-    given = run.override("optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.0}'")
-    again = given.override("seed=5").optimize.objective.regulariser
+    given = override(run, "optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.0}'")
+    again = override(given, "seed=5").optimize.objective.regulariser
     assert (again.kind, again.coefficient) == ("reference_kl", 0.0)
 
 
 def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> None:
-    other = run.override("policy.path=some/model prompts.path=mine.jsonl")
+    other = override(run, "policy.path=some/model prompts.path=mine.jsonl")
     assert (other.policy.path, other.policy.tiny) == ("some/model", None)
     assert (other.prompts.path, other.prompts.arithmetic) == ("mine.jsonl", None)
     assert other.prompts.prompts_per_stage == run.prompts.prompts_per_stage
@@ -197,4 +198,11 @@ def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> No
 )
 def test_overrides_that_cannot_be_read(run: RunSettings, text: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
-        run.override(text)
+        override(run, text)
+
+
+@pytest.mark.parametrize(("group", "per_part", "prompts"), [(8, 64, 8), (8, 1, 1), (3, 1000, 333), (7, 50, 7)])
+def test_a_call_of_an_engine_has_whole_groups(group: int, per_part: int, prompts: int) -> None:
+    shared = {"max_new_tokens": 1, "responses_per_part": per_part}
+    assert RolloutSettings(responses_per_prompt=group, **shared).prompts_per_call == prompts
+    assert EvaluationSettings(samples_per_problem=group, **shared).problems_per_call == prompts

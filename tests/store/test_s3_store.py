@@ -152,8 +152,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     done = run_python(code)
     lines = done.stdout.splitlines()
-    assert any(line.startswith("upload policy/") and "400/400" in line for line in lines)
-    assert any(line.startswith("download policy/") and "400/400" in line for line in lines)
+    assert any(line.startswith("upload policy/") and "419/419" in line for line in lines)
+    assert any(line.startswith("download policy/") and "419/419" in line for line in lines)
     assert "checked 0 400 False" in lines
     assert int(lines[-1]) < 300
 

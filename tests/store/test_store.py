@@ -13,7 +13,7 @@ import pytest
 from tasks.errors import ArtifactError
 from tasks.process.provenance import process
 from tasks.store import Store
-from tasks.store.files import Folder
+from tasks.store.files import Folder, sweep
 from tasks.store.s3 import Bucket
 from tests.store.writers import run_at_once, run_until_killed, write
 from tools.system_programs import require
@@ -65,13 +65,13 @@ with store.write("prompts", settings={}, parents={}, seed=0) as draft:
     assert store.manifests("prompts") == []
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         assert len(list((store.root / "staging").iterdir())) == 2
-        store.sweep()
+        sweep(store.root)
         assert [path.name for path in (store.root / "staging").iterdir()] == [draft.path.name]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to hide processes")
 def test_a_writer_in_another_container_of_the_same_host_name_is_left_alone(store: Store) -> None:
-    code = f"from tasks.store import Store; Store.open({str(store.root)!r}).sweep()"
+    code = f"from pathlib import Path; from tasks.store.files import sweep; sweep(Path({str(store.root)!r}))"
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         subprocess.run([require("unshare"), "--pid", "--fork", "--mount-proc", sys.executable, "-c", code], check=True)
         assert draft.path.is_dir()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.settings import ObjectiveSettings
 from tasks.train.bounds import Bounds, update_bounds
-from tasks.train.objective import objective
+from tasks.train.objective import ObjectiveResult, objective
 from tasks.train.tokens import TokenBatch, log_ratio
 
 LONGEST = 4
@@ -36,6 +36,11 @@ def bounds_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> Bou
         log_ratios.append(log_ratio(batch.logp_T, below_T))
         advantages.append(batch.advantage_T)
     return update_bounds(torch.cat(log_ratios), torch.cat(advantages), settings.gate)
+
+
+def result_of(batch: TokenBatch, settings: ObjectiveSettings) -> ObjectiveResult:
+    """What the objective makes of a micro-batch that is a whole update."""
+    return objective(batch, settings, LONGEST, bounds_of([batch], settings))
 
 
 def update(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> tuple[float, list[float]]:

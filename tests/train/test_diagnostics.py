@@ -15,11 +15,11 @@ from tasks.settings import ObjectiveSettings
 from tasks.train.advantages import select
 from tasks.train.batches import Responses
 from tasks.train.diagnostics import CloseUp, UpdateStatistics, noted_updates
-from tasks.train.objective import objective
+from tasks.train.metrics import EDGES, Row
 from tasks.train.objective import veto as veto_of
-from tasks.train.results import EDGES, Row, StageResults
+from tasks.train.results import StageResults
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import LONGEST
+from tests.train.batches import result_of
 from tests.train.small import Small, settings, train, trainer_of
 from tests.train.small import batches as planned
 from tests.train.test_advantages import responses_of
@@ -41,7 +41,7 @@ def row_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> dict[s
     for batch in batches:
         # An entropy that goes with the token, not with its place in the micro-batch.
         entropy_T = (batch.logp_T.detach() - batch.behavior_logp_T).exp() / 10
-        statistics.add(objective(batch, settings, LONGEST), batch, entropy_T)
+        statistics.add(result_of(batch, settings), batch, entropy_T)
     return statistics.row()
 
 
@@ -240,5 +240,5 @@ def test_an_update_notes_a_group_in_which_the_veto_acts_or_else_one_that_teaches
         zero_T = torch.zeros(3 * len(own))
         batch = TokenBatch(zero_T, zero_T, zero_T, torch.arange(3 * len(own)) // 3, len(own))
         left_T = torch.tensor([place >= 3 - vetoed[row] for row in own for place in range(3)])
-        close_up.add(own, batch, replace(objective(batch, settings().objective, 20), vetoed_T=left_T))
+        close_up.add(own, batch, replace(result_of(batch, settings().objective), vetoed_T=left_T))
     assert [(row["reward"], sum(row["vetoed"])) for row in close_up.examples({})] == expected

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from tasks.settings import ObjectiveSettings
 from tasks.settings.presets import resolve
-from tasks.train.objective import objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import LONGEST, check_any_split, update
+from tests.train.batches import check_any_split, result_of, update
 
 steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
 Response = tuple[float, Sequence[float]]
@@ -73,7 +72,7 @@ def test_clipping_worked_numbers(
     gradient: list[float],
 ) -> None:
     batch = batch_of([(advantage, ROW)], dtype)
-    assert objective(batch, settings, LONGEST).surrogate_T.tolist() == close(values)
+    assert result_of(batch, settings).surrogate_T.tolist() == close(values)
     assert update([batch], settings) == (close(loss), close(gradient))
 
 
@@ -145,7 +144,7 @@ def test_gradient_is_that_of_the_plain_surrogate(rows: list[Response], name: str
     if dual is not None:
         gain_T = torch.where(a_T < 0, torch.max(gain_T, dual * a_T), gain_T)
     (-gain_T.sum()).backward()
-    result = objective(batch, settings, LONGEST)
+    result = result_of(batch, settings)
     result.loss_sum.backward()
     assert float(result.loss_sum.detach()) == pytest.approx(-float(gain_T.detach().sum()), abs=1e-12)
     torch.testing.assert_close(batch.logp_T.grad, logp_T.grad, rtol=1e-12, atol=1e-12)
@@ -155,11 +154,11 @@ def test_gradient_is_that_of_the_plain_surrogate(rows: list[Response], name: str
 @given(some_responses, any_settings)
 def test_gradient_is_the_slope_of_the_loss(rows: list[Response], settings: ObjectiveSettings) -> None:
     batch, step = batch_of(rows), 1e-5
-    objective(batch, settings, LONGEST).loss_sum.backward()
+    result_of(batch, settings).loss_sum.backward()
 
     def value(shift_T: Tensor) -> float:
         moved = replace(batch, logp_T=batch.logp_T.detach() + shift_T)
-        return float(objective(moved, settings, LONGEST).loss_sum)
+        return float(result_of(moved, settings).loss_sum)
 
     shifts = step * torch.eye(len(batch.logp_T), dtype=torch.float64)
     slopes = [(value(shift_T) - value(-shift_T)) / (2 * step) for shift_T in shifts]

@@ -16,7 +16,7 @@ from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.train.bounds import Bounds
 from tasks.train.objective import ObjectiveResult, objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import LONGEST, OTHERS, bounds_of, check_any_split, update, with_policies
+from tests.train.batches import LONGEST, OTHERS, check_any_split, result_of, update, with_policies
 from tests.train.test_objective import Response, advantage, batch_of, close, preset, ratio, steady
 
 brief = hypothesis_settings(steady, max_examples=15)
@@ -60,7 +60,7 @@ def test_at_the_behavior_policy_every_preset_is_reinforce(
     flat = [a * (math.exp(a) if exponential else 1) for a, row in rows for _ in row]
     reinforce = [-a / divisor for a, divisor in zip(flat, divisors(rows, settings), strict=True)]
     assert update([batch], settings)[1] == close(reinforce, 1e-6)
-    result = objective(batch, settings, LONGEST, bounds_of([batch], settings))
+    result = result_of(batch, settings)
     assert (batch.ratio_T == 1).all()
     assert not (result.trigger_T | result.clipped_T | result.rejected_T).any()
 
@@ -91,7 +91,7 @@ def test_the_gradient_of_a_min_is_its_slope_away_from_the_bounds(
     batch = batch_from(rows)
     # Means over a response are in fixed point, which a small step would see.
     step, precision = (1e-5, 1e-7) if level == "token" else (1e-4, 1e-4)
-    bounds = None if settings.gate.interval is not None else Bounds(*interval)
+    bounds = Bounds(*(settings.gate.interval or interval))
 
     def at(shift_T: Tensor) -> ObjectiveResult:
         moved = replace(batch, logp_T=batch.logp_T.detach() + shift_T)
@@ -128,7 +128,7 @@ def test_only_the_current_policy_gets_a_gradient(name: str, rows: list[Row], mod
     advantage_T = batch.advantage_T.clone().requires_grad_()
     behavior_T = batch.behavior_logp_T.clone().requires_grad_()
     watched = replace(batch, advantage_T=advantage_T, behavior_logp_T=behavior_T, **others)
-    bounds = None if settings.gate.interval is not None else Bounds(0.7, 1.45)
+    bounds = Bounds(*(settings.gate.interval or (0.7, 1.45)))
     result = objective(watched, settings, LONGEST, bounds)
     result.loss_sum.backward()
     assert all(column_T.grad is None for column_T in (advantage_T, *others.values()))

@@ -11,9 +11,8 @@ import torch
 
 from tasks.settings.presets import PRESETS
 from tasks.train.advantages import group_advantages
-from tasks.train.objective import objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import LONGEST, bounds_of, update, with_policies
+from tests.train.batches import LONGEST, result_of, update, with_policies
 from tests.train.test_objective import BELOW, Response, batch_of, close, preset
 
 RATIOS = [0.05, 0.3, 0.7, 1.0, 1.3, 3.5, 6.0]
@@ -233,7 +232,7 @@ def test_coefficients_and_gradients_worked_numbers(
     name: str, over: dict[str, Any], case: Case, dtype: torch.dtype
 ) -> None:
     settings, batch = preset(name, **over), case.batch(dtype)
-    coefficients = objective(batch, settings, LONGEST, bounds_of([batch], settings)).coefficient_T.tolist()
+    coefficients = result_of(batch, settings).coefficient_T.tolist()
     gradient = update([batch], settings)[1]
     known = [place for place, expected in enumerate(case.coefficients) if expected is not None]
     assert [coefficients[place] for place in known] == close([case.coefficients[place] for place in known], 4e-7)
@@ -258,5 +257,5 @@ ONLY_GATED = ("grpo", "relaxed", "rec_twoside_is", "rec_ring_nois")
 def test_a_token_is_clipped_where_the_gate_takes_its_coefficient(
     name: str, over: dict[str, Any], case: Case, dtype: torch.dtype
 ) -> None:
-    result = objective(case.batch(dtype), preset(name, **over), LONGEST)
+    result = result_of(case.batch(dtype), preset(name, **over))
     assert result.clipped_T.tolist() == [coefficient == 0 for coefficient in result.coefficient_T.tolist()]

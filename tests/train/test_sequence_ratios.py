@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tasks.settings import ObjectiveSettings
 from tasks.settings.presets import PRESETS
+from tasks.train.bounds import Bounds
 from tasks.train.objective import ObjectiveResult, objective
-from tests.train.batches import LONGEST, bounds_of, with_policies
+from tests.train.batches import LONGEST, result_of, with_policies
 from tests.train.test_objective import Response, batch_of, close, preset, ratio, some_responses, steady
 
 E = math.e
@@ -19,7 +20,7 @@ E = math.e
 
 def result(rows: Sequence[Response], settings: ObjectiveSettings, **policies: Sequence[float]) -> ObjectiveResult:
     batch = with_policies(batch_of(rows), **policies)
-    return objective(batch, settings, LONGEST, bounds_of([batch], settings))
+    return result_of(batch, settings)
 
 
 def coefficients(rows: Sequence[Response], settings: ObjectiveSettings, **policies: Sequence[float]) -> list[float]:
@@ -48,7 +49,7 @@ def by_loop(row: Sequence[float], level: str) -> list[float]:
 @given(some_responses, st.sampled_from(["token", "sequence_geometric", "sequence_product", "prefix_minimum"]))
 def test_levels_are_what_a_loop_gives(rows: list[Response], level: str) -> None:
     settings = preset("cispo", ratio={"level": level}, weight={"kind": "ratio"})
-    got = objective(batch_of(rows), settings, LONGEST).coefficient_T.tolist()
+    got = result_of(batch_of(rows), settings).coefficient_T.tolist()
     expected = [a * r for a, row in rows for r in by_loop(row, level)]
     assert got == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
@@ -130,4 +131,4 @@ def test_a_token_that_one_correction_leaves_out_stays_out_with_another() -> None
 )
 def test_a_policy_that_is_asked_for_and_missing_is_named(name: str, over: dict[str, Any], what: str) -> None:
     with pytest.raises(ValueError, match=f"the objective needs log-probabilities of {what}"):
-        objective(batch_of([(1.0, [1.0])]), preset(name, **over), LONGEST)
+        objective(batch_of([(1.0, [1.0])]), preset(name, **over), LONGEST, Bounds(0.0, math.inf))

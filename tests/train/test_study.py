@@ -8,6 +8,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.study import run_study
 from tests.prepared import Learner, prepare_held_out, prepare_stage
+from tests.settings import override
 from tools.runs import CONFIG, ROOT
 
 SMALL = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 "
@@ -22,7 +23,7 @@ def start(learner: Learner) -> tuple[Store, ArtifactRef, list[ArtifactRef], Arti
 
 def run(start, mu: int, evaluations: int = 4, changes: str = "") -> ArtifactRef:
     store, policy, prompts, held_out = start
-    settings = RUN.override(changes)
+    settings = override(RUN, changes)
     measured = [one.evaluation for one in settings.measures]
     of = (settings.rollout, settings.verify, settings.optimize, measured, mu, evaluations)
     return run_study(store, *of, policy, prompts, [held_out], 0)

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.settings import VetoSettings
-from tasks.train.objective import objective
 from tasks.train.objective import veto as veto_of
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import LONGEST, update
+from tests.train.batches import result_of, update
 from tests.train.test_objective import BELOW, batch_of, close, nav, preset, ratio, some_responses, steady
 
 ROW = [1.1, 0.05, 2.0, 0.5, 0.02, 1.0]
@@ -78,7 +77,7 @@ def test_vetoed_tokens_worked_numbers(
     row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]
 ) -> None:
     # A trigger says nothing of the next response.
-    result = objective(batch_of([(advantage, row), (advantage, [1.0, 1.0])]), nav(veto=veto), LONGEST)
+    result = result_of(batch_of([(advantage, row), (advantage, [1.0, 1.0])]), nav(veto=veto))
     assert result.vetoed_T.nonzero().flatten().tolist() == expected
 
 
@@ -191,8 +190,7 @@ kappas = st.floats(0.01, 0.99)
 @given(some_responses, kappas, kappas, st.sampled_from(["response", "suffix_inclusive", "suffix", "trigger_only"]))
 def test_a_larger_kappa_keeps_less(rows: Any, one: float, other: float, scope: str) -> None:
     low_T, high_T = (
-        objective(batch_of(rows), nav(veto={"scope": scope, "kappa": kappa}), LONGEST).vetoed_T
-        for kappa in sorted([one, other])
+        result_of(batch_of(rows), nav(veto={"scope": scope, "kappa": kappa})).vetoed_T for kappa in sorted([one, other])
     )
     assert (low_T <= high_T).all()
 
@@ -202,7 +200,7 @@ def test_a_larger_kappa_keeps_less(rows: Any, one: float, other: float, scope: s
 def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
     counted = {"kappa": kappa, "trigger_count": count}
     vetoes = [{"scope": scope, **counted} for scope in SCOPES[:-1]] + [{"scope": "off", "kappa": kappa}]
-    kept = [~objective(batch_of(rows), nav(veto=veto), LONGEST).vetoed_T for veto in vetoes]
+    kept = [~result_of(batch_of(rows), nav(veto=veto)).vetoed_T for veto in vetoes]
     for narrow_T, wide_T in pairwise(kept):
         assert (narrow_T <= wide_T).all()
 
@@ -211,8 +209,8 @@ def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
 @given(some_responses, st.sampled_from(SCOPES))
 def test_rows_without_a_negative_advantage_never_change(rows: Any, scope: str) -> None:
     with_veto, without = batch_of(rows), batch_of(rows)
-    objective(with_veto, nav(veto={"scope": scope}), LONGEST).loss_sum.backward()
-    objective(without, preset("relaxed"), LONGEST).loss_sum.backward()
+    result_of(with_veto, nav(veto={"scope": scope})).loss_sum.backward()
+    result_of(without, preset("relaxed")).loss_sum.backward()
     others_T = with_veto.advantage_T >= 0
     assert torch.equal(with_veto.logp_T.grad[others_T], without.logp_T.grad[others_T])
 
@@ -221,8 +219,8 @@ def test_rows_without_a_negative_advantage_never_change(rows: Any, scope: str) -
 @given(st.lists(ratio, min_size=1, max_size=6), st.lists(st.lists(ratio, max_size=40), max_size=4))
 def test_what_comes_before_in_the_micro_batch_changes_no_trigger(row: list[float], before: list[list[float]]) -> None:
     settings = nav(veto={"statistic": "prefix_product", "kappa": 0.5})
-    alone = objective(batch_of([(-1.0, row)], torch.float32), settings, LONGEST)
+    alone = result_of(batch_of([(-1.0, row)], torch.float32), settings)
     # Five tokens of behavior log-probabilities repeat: the same ones must stand under the row.
     pad = [1.0] * (-sum(map(len, before)) % 5)
-    behind = objective(batch_of([*((-1.0, r) for r in [*before, pad]), (-1.0, row)], torch.float32), settings, LONGEST)
+    behind = result_of(batch_of([*((-1.0, r) for r in [*before, pad]), (-1.0, row)], torch.float32), settings)
     assert torch.equal(alone.trigger_T, behind.trigger_T[-len(row) :])

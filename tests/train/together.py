@@ -114,15 +114,16 @@ def alternate_in_group(count: int, ref: StoreRef, out: Path, jobs: list[Job]) ->
 
 
 def _alternate(ref: StoreRef, out: Path, jobs: list[Job]) -> None:
+    run_once = distributed.run_once_in_group
     for job in jobs:
         leads = distributed.rank() == 0
         try:
             if job.stopped and leads:
                 _stop_after_a_state()
-            made = distributed.run_once_joined(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
+            made = run_once(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
         except Interrupted:
             dist.barrier()
-            made = distributed.run_once_joined(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
+            made = run_once(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
         assert (made is not None) == leads
         if made is not None:
             (out / job.name).write_text(made.digest)

@@ -7,6 +7,7 @@ from contextlib import suppress
 import psutil
 
 from tasks.settings import CodeSettings, MathVerifySettings, VerifySettings
+from tasks.verify.pool import Verifier, _Worker
 
 HANGS = r"10^{10^{10}}"
 """An answer that math-verify would work on for hours."""
@@ -51,6 +52,15 @@ def workers_of(pid: int | None = None) -> list[psutil.Process]:
             if "tasks.verify.worker" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
                 found.append(child)
     return [one for one in found if one.ppid() not in {other.pid for other in found}]
+
+
+def judge_pid(worker: _Worker) -> int:
+    """Process id of a worker's judge, or of the worker before it has a judge."""
+    return worker._judge or worker._process.pid
+
+
+def judge_pids(verifier: Verifier) -> list[int]:
+    return [judge_pid(worker) for worker in verifier._workers]
 
 
 def eventually(condition, seconds: float = 20.0) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from tasks.verify import pool
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.helpers import HANGS, boxed, eventually, settings
+from tests.verify.helpers import HANGS, boxed, eventually, judge_pid, judge_pids, settings
 
 HOSTILE = {
     "10^10^10, read as (10^10)^10": ("42", "10^10^10"),
@@ -62,7 +62,7 @@ def test_an_answer_of_megabytes_ends_its_judge_and_the_next_is_judged_right(limi
 def test_a_long_answer_does_not_reach_a_worker():
     with Verifier(settings(max_answer_characters=10)) as verifier:
         (verdict,) = verifier.verify([("42", boxed("4" * 11))])
-        assert verifier.pids == []
+        assert judge_pids(verifier) == []
     assert (verdict.outcome, verdict.reward, verdict.extracted) == (Outcome.NO_ANSWER, 0.0, "4" * 11)
 
 
@@ -97,10 +97,10 @@ def test_a_worker_killed_from_outside_in_the_middle_of_an_answer(times, outcome)
         def kill_busy() -> None:
             while len(killed) < times:
                 for worker in list(verifier._workers):
-                    if worker.pid not in killed and worker._judge and worker._sent:
+                    if judge_pid(worker) not in killed and worker._judge and worker._sent:
                         time.sleep(0.3)
-                        killed.add(worker.pid)
-                        os.kill(worker.pid, signal.SIGKILL)
+                        killed.add(judge_pid(worker))
+                        os.kill(judge_pid(worker), signal.SIGKILL)
 
         killer = threading.Thread(target=kill_busy)
         killer.start()
@@ -121,22 +121,22 @@ def test_a_disturbed_answer_comes_to_an_end_in_every_call(monkeypatch):
 def test_a_worker_that_is_stopped_costs_no_answer(for_good):
     with Verifier(settings(workers=1, deadline_seconds=0.5)) as verifier:
         verifier.verify([("1", boxed("1"))])
-        (pid,) = verifier.pids
+        (pid,) = judge_pids(verifier)
         os.kill(pid, signal.SIGSTOP)
         going_on = threading.Timer(1.2, os.kill, (pid, 0 if for_good else signal.SIGCONT))
         going_on.start()
         verdicts = verifier.verify([("42", boxed(a)) for a in ("42", "43")])
         going_on.join()
-        assert (verifier.pids == [pid]) is not for_good
+        assert (judge_pids(verifier) == [pid]) is not for_good
     assert [verdict.outcome for verdict in verdicts] == [Outcome.CORRECT, Outcome.WRONG]
 
 
 def test_a_worker_that_died_while_idle_is_replaced_without_blame():
     with Verifier(settings(workers=1)) as verifier:
         verifier.verify([("1", boxed("1"))])
-        (idle,) = verifier.pids
+        (idle,) = judge_pids(verifier)
         os.kill(idle, signal.SIGKILL)
         assert eventually(lambda: not psutil.pid_exists(idle))
         (verdict,) = verifier.verify([("42", boxed("42"))])
         assert verdict.outcome == Outcome.CORRECT
-        assert verifier.pids != [idle]
+        assert judge_pids(verifier) != [idle]

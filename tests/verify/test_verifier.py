@@ -15,7 +15,7 @@ from tasks.settings import VerifySettings
 from tasks.verify import pool
 from tasks.verify.pool import Verifier, check_failures
 from tasks.verify.verdicts import Judgement, Outcome, Verdict
-from tests.verify.helpers import HANGS, boxed, eventually, settings, workers_of
+from tests.verify.helpers import HANGS, boxed, eventually, judge_pids, settings, workers_of
 
 
 def test_equal_pairs_are_checked_once(monkeypatch):
@@ -41,20 +41,20 @@ def test_no_worker_without_something_to_check():
         assert verifier.verify([]) == []
         (none,) = verifier.verify([("?", "no box")])
         assert none.outcome == Outcome.NO_ANSWER  # the gold answer is not looked at
-        assert verifier.pids == workers_of() == []
+        assert judge_pids(verifier) == workers_of() == []
         verifier.verify([("42", boxed("42"))])
-        assert len(verifier.pids) == 1  # not more workers than answers
+        assert len(judge_pids(verifier)) == 1  # not more workers than answers
 
 
 def test_workers_that_are_started_are_ready_and_a_dead_one_is_replaced():
     with Verifier(settings(workers=2)) as verifier:
         verifier.start()
-        first, second = verifier.pids
+        first, second = judge_pids(verifier)
         assert {psutil.Process(pid).ppid() for pid in (first, second)} == {one.pid for one in workers_of()}
         psutil.Process(first).parent().kill()
         # The pipe of the dead worker ends when its judge has ended too.
-        assert eventually(lambda: verifier.start() or verifier.pids[0] == second)
-        assert len(verifier.pids) == len(workers_of()) == 2
+        assert eventually(lambda: verifier.start() or judge_pids(verifier)[0] == second)
+        assert len(judge_pids(verifier)) == len(workers_of()) == 2
 
 
 def test_an_interrupted_call_leaves_nothing_for_the_next_one():
@@ -74,10 +74,10 @@ def test_an_interrupted_call_leaves_nothing_for_the_next_one():
 def test_a_worker_ignores_sigint_and_sigterm(asked):
     with Verifier(settings(workers=1)) as verifier:
         verifier.verify([("1", boxed("1"))])
-        before = verifier.pids
+        before = judge_pids(verifier)
         os.kill(before[0], asked)
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
-        assert verifier.pids == before
+        assert judge_pids(verifier) == before
 
 
 @pytest.mark.parametrize("answer", ["42", HANGS], ids=["idle", "busy"])
@@ -107,7 +107,7 @@ def test_workers_die_with_a_parent_that_is_killed(answer):
 def test_a_worker_has_its_limits():
     with Verifier(settings(workers=1, memory_mib=512)) as verifier:
         verifier.verify([("42", boxed("42"))])
-        worker = psutil.Process(verifier.pids[0])
+        worker = psutil.Process(judge_pids(verifier)[0])
         assert worker.rlimit(psutil.RLIMIT_AS) == (512 << 20, 512 << 20)
         assert worker.rlimit(psutil.RLIMIT_CORE) == (0, 0)
         loaded = {mapped.path.rsplit("/", 1)[-1] for mapped in worker.memory_maps()}
@@ -118,8 +118,8 @@ def test_the_deadline_holds_while_the_parent_does_not_look():
     given, waiting = settings(deadline_seconds=0.5), deque()
     worker = pool._Worker(given, waiting, Counter())
     try:
-        assert eventually(lambda: worker.collect() == [] and worker.pid != worker._process.pid)
-        judge = worker.pid
+        assert eventually(lambda: worker.collect() == [] and worker._judge)
+        judge = worker._judge
         waiting.append(("42", HANGS))
         worker.fill(1)
         assert eventually(lambda: not psutil.pid_exists(judge))

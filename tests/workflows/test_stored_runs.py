@@ -9,6 +9,7 @@ from tasks.settings import RunSettings
 from tasks.store import Store
 from tasks.stored.runs import find_retrainable
 from tests.cli.synthetic import make_finished_run
+from tests.settings import override
 from tests.workflows.runs import Finished, refusal_text
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
@@ -73,4 +74,4 @@ def test_the_latest_run_that_generated_once_a_stage_is_trained_again(tmp_path: P
     with pytest.raises(DataError, match=f"{turns.report}: .* --algorithm mu_grpo"):
         find_retrainable(store, settings, "grpo")
     with pytest.raises(SettingsError, match=r"verify.deadline_seconds: got 5.0; the stored run has 2.0\n"):
-        find_retrainable(store, settings.override("verify.deadline_seconds=5"), "")
+        find_retrainable(store, override(settings, "verify.deadline_seconds=5"), "")

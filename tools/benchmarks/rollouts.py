@@ -72,7 +72,7 @@ def measure(repeats: int) -> Measurement:
         samples, limits = range(SETTINGS.responses_per_prompt), (engine.context_tokens, SETTINGS.max_new_tokens)
         requests = [
             build_requests(tokenizer, part, samples, "stage 0", 0, *limits)
-            for part in parts(rows, SETTINGS.responses_per_prompt, SETTINGS.responses_per_part)
+            for part in parts(rows, SETTINGS.prompts_per_call)
         ]
 
         def run_engine() -> float:

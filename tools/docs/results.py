@@ -4,10 +4,12 @@ python -m tools.docs.results STORE      writes the page (make results)
 """
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 
 from tasks.cli.runs import all_runs
+from tasks.errors import DataError
 from tasks.formats import DASH
-from tasks.report.compare import ComparedRun, comparison_markdown, different_settings
+from tasks.report.compare import ComparedRun, different_settings, sections
 from tasks.report.summary import RunSummary
 from tasks.store import Store
 from tools.docs import DOCS
@@ -43,6 +45,46 @@ def results_page(runs: list[ComparedRun]) -> str:
         "after the other. The warm start teaches the policy to guess and to show its working. Training here selects "
         "the second strategy, and teaches little arithmetic.\n\n" + comparison_markdown(summaries)
     )
+
+
+def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
+    """Return a Markdown table of means and ranges over seeds, with a column per group.
+
+    Args:
+        groups: by the heading of its column, the runs of a group, which differ in their seed.
+
+    Raises:
+        DataError: there is no group, a group is empty, or a group has two runs of one seed.
+    """
+    if not groups or not all(groups.values()):
+        raise DataError("comparison: every group must have at least one run.")
+    for name, group in groups.items():
+        seeds = [summary.seed for summary in group]
+        if twice := {seed for seed in seeds if seeds.count(seed) > 1}:
+            raise DataError(
+                f"comparison: {name} has {seeds.count(min(twice))} runs of seed {min(twice)}, which began with "
+                "different policies; allowed: one run per seed. To fix it, keep the runs of each model in a separate "
+                "store."
+            )
+    summaries = [summary for group in groups.values() for summary in group]
+    rows = [["seeds", *(", ".join(str(summary.seed) for summary in group) for group in groups.values())]]
+    for values, write in sections(summaries):
+        for name, row in values.items():
+            cells = iter(row)
+            rows.append([name, *(_mean([next(cells) for _ in group], write) for group in groups.values())])
+    heading = f"| | {' | '.join(name.replace('|', '/') for name in groups)} |\n|---|{'---:|' * len(groups)}\n"
+    return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
+    """Return the mean and the range of the values that are not None, as text."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return DASH
+    mean = write(sum(known) / len(known))
+    if len(known) < len(values):
+        return f"{mean} ({len(known)} of {len(values)} seeds)"
+    return mean if len(known) == 1 else f"{mean} ({write(min(known))} to {write(max(known))})"
 
 
 if __name__ == "__main__":

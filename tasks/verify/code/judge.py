@@ -71,12 +71,6 @@ class Sandbox:
             last_line = (problem or errors).decode(errors="replace").strip().rpartition("\n")[2]
             raise RuntimeError(last_line or "the process that starts programs did not start")
 
-    def __enter__(self) -> "Sandbox":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> bytes:
         """End the launcher and a running program; return the launcher's standard error."""
         self._launcher.kill()

@@ -1,4 +1,5 @@
 import sys
+from contextlib import closing
 
 import psutil
 import pytest
@@ -20,5 +21,5 @@ def no_process_is_left():
 
 @pytest.fixture(scope="module")
 def sandbox():
-    with Sandbox(CodeSettings().model_dump()) as sandbox:
+    with closing(Sandbox(CodeSettings().model_dump())) as sandbox:
         yield sandbox

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tasks.verify.code import confine, launcher
 from tasks.verify.code.judge import Sandbox
 from tasks.verify.code.launcher import End
 from tasks.verify.pool import Verifier
-from tests.verify.helpers import code_settings, fenced, texts
+from tests.verify.helpers import code_settings, fenced, judge_pids, texts
 
 X86 = os.uname().machine == "x86_64"
 CTYPES = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -123,7 +124,7 @@ print(found == [499500] * 4, int(numpy.arange(5).sum()), Counter("aab")["a"], gc
 def test_the_same_draws_and_orders_every_time(sandbox):
     program = "import random\nprint(random.random(), list({'one', 'two', 'three', 'four'}))"
     first = sandbox.run(program, "run", b"")
-    with Sandbox(CodeSettings().model_dump()) as other:
+    with closing(Sandbox(CodeSettings().model_dump())) as other:
         assert other.run(program, "run", b"") == first == sandbox.run(program, "run", b"")
 
 
@@ -161,7 +162,7 @@ def test_no_gold_answer_reaches_the_program(sandbox):
 
 
 def test_a_killed_launcher_is_told_from_a_failed_program():
-    with Sandbox(CodeSettings().model_dump()) as sandbox:
+    with closing(Sandbox(CodeSettings().model_dump())) as sandbox:
         os.kill(sandbox._launcher.pid, signal.SIGKILL)
         assert sandbox.run("print(1)", "run", b"").end is End.KILLED
 
@@ -184,4 +185,4 @@ def test_a_worker_without_a_sandbox_is_an_error_that_says_why():
     message = r"verify.kind: code; .*RLIMIT_NOFILE cannot be.*docs/verifying.md"
     with pytest.raises(SettingsError, match=message), Verifier(settings) as verifier:
         verifier.verify([(texts(("", "5")), fenced("print(5)"))])
-    assert verifier.pids == []
+    assert judge_pids(verifier) == []

@@ -12,7 +12,7 @@ import pytest
 
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.helpers import asserts, calls, code_settings, eventually, fenced, texts
+from tests.verify.helpers import asserts, calls, code_settings, eventually, fenced, judge_pids, texts
 
 GOLD = texts(("2 3\n", "5\n"))
 RIGHT = "print(sum(map(int, input().split())))"
@@ -117,11 +117,11 @@ def verifier():
 @pytest.mark.parametrize(("gold", "program"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_program_is_wrong_and_the_next_is_judged_right(verifier, gold, program):
     verifier.verify([(GOLD, fenced(RIGHT))])
-    before = verifier.pids
+    before = judge_pids(verifier)
     verdicts = verifier.verify([(gold, fenced(program)), (GOLD, fenced(RIGHT)), (GOLD, fenced("print(6)"))])
     assert [verdict.outcome for verdict in verdicts] == [Outcome.WRONG, Outcome.CORRECT, Outcome.WRONG]
-    assert verifier.pids == before  # It did not even cost its worker.
-    (worker,) = (psutil.Process(pid) for pid in verifier.pids)
+    assert judge_pids(verifier) == before  # It did not even cost its worker.
+    (worker,) = (psutil.Process(pid) for pid in judge_pids(verifier))
     assert [child.cmdline()[3].rpartition("/")[2] for child in worker.children(recursive=True)] == ["launcher.py"]
 
 
@@ -129,7 +129,7 @@ def test_a_hostile_program_is_wrong_and_the_next_is_judged_right(verifier, gold,
 def test_an_endless_program_is_wrong(program):
     with Verifier(code_settings(seconds=0.4)) as verifier:
         assert [one.outcome for one in verifier.verify([(GOLD, fenced(program))])] == [Outcome.WRONG]
-        (worker,) = (psutil.Process(pid) for pid in verifier.pids)
+        (worker,) = (psutil.Process(pid) for pid in judge_pids(verifier))
         assert len(worker.children(recursive=True)) == 1
 
 
