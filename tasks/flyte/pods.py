@@ -9,7 +9,7 @@ from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
 from tasks.errors import SettingsError
-from tasks.flyte.attempts import REGISTERED
+from tasks.flyte.attempts import GPUS, REGISTERED
 from tasks.process.provenance import code
 from tasks.settings.deployment import DeploymentSettings, Role
 
@@ -47,7 +47,7 @@ def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
         "interruptible": pod.interruptible,
         "retries": pod.retries,
         "timeout": timedelta(minutes=pod.timeout_minutes),
-        "environment": {REGISTERED: code()},
+        "environment": {REGISTERED: code(), **({GPUS: str(pod.gpus)} if pod.gpus else {})},
         "secret_requests": _secrets(role),
     }
 
