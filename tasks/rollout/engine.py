@@ -94,6 +94,7 @@ class Engine(Protocol):
 
         Raises:
             SettingsError: the engine is not installed, or it asks for more than the machine has.
+            DeviceError: the engine does not start, and may start on another machine.
         """
         ...
 
