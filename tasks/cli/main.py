@@ -140,7 +140,8 @@ def start(
         typer.Option(help="Name of the execution; default: chosen by Flyte. An existing execution is followed."),
     ] = None,
     overwrite_cache: Annotated[
-        bool, typer.Option("--overwrite-cache", help="Ask the store again; missing and damaged artifacts are made again.")
+        bool,
+        typer.Option("--overwrite-cache", help="Ask the store again, and make missing and damaged artifacts again."),
     ] = False,
 ) -> None:
     """Start a launch plan on the Flyte of a cluster, and print a link to its execution.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tasks.store.files as disk
 from tasks.errors import ArtifactError, DamagedError
-from tasks.process.provenance import commit, execution, gpus, packages, process, waits
+from tasks.process.provenance import commit, execution, gpu_models, gpus, packages, process, waits
 from tasks.settings.base import STORES, Settings, is_place
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, Folder, check, disk_errors, flush, staging_folder, thread_map
 from tasks.store.layout import MANIFEST, MARKER, Kind
@@ -188,6 +188,7 @@ class Store:
                 phases=draft.spent(),
                 earlier=sum(draft.earlier.values()),
                 gpus=gpus(),
+                gpu_models=gpu_models() if gpus() else [],
                 execution=execution(),
                 idle_since=draft.idle_since,
                 waited=waits(),

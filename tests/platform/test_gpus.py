@@ -22,7 +22,9 @@ def test_an_attempt_without_its_gpus_is_repeated_before_it_works(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: usable)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: counted)
     worked = []
-    with pytest.raises(FlyteRecoverableException, match=f"the pod has 4 GPUs, but CUDA finds {counted if usable else 0}"):
+    with pytest.raises(
+        FlyteRecoverableException, match=f"the pod has 4 GPUs, but CUDA finds {counted if usable else 0}"
+    ):
         attempts.attempt(lambda: worked.append(1))()
     assert not worked
 
