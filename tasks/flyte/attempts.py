@@ -92,8 +92,8 @@ def check_gpus() -> None:
     seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if seen < wanted:
         raise DeviceError(
-            f"the pod has {wanted} GPUs, but CUDA finds {seen}. Look at the node's fabric manager, and at its driver, which "
-            f"must be new enough for CUDA {torch.version.cuda or '(this torch has none)'}."
+            f"the pod has {wanted} GPUs, but CUDA finds {seen}. Look at the node's fabric manager and its driver, "
+            f"which must be new enough for CUDA {torch.version.cuda or '(this torch has none)'}."
         )
 
 

@@ -80,8 +80,8 @@ def test_accounts_and_priorities_of_pods_exist(overlay: tuple[str, list[Document
         for toleration in spec.get("tolerations", []):
             assert toleration["operator"] in ("Exists", "Equal")
             assert ("value" in toleration) == (toleration["operator"] == "Equal")
-    order = [priorities[f"mu-grpo-{name}"]["value"] for name in ("train", "step", "rollout")]
-    assert order == sorted(order, reverse=True)
+    order = [priorities[f"mu-grpo-{name}"]["value"] for name in ("train", "step", "evaluate", "rollout")]
+    assert order == sorted(set(order), reverse=True)
 
 
 def test_deployments_find_their_templates_and_fit_the_quota(overlay: tuple[str, list[Document]]) -> None:
@@ -114,9 +114,12 @@ def test_network_policies_allow_the_named_traffic_alone(overlay: tuple[str, list
 
     reaches = {
         role: {name for name, policy in policies.items() if selects(policy, role) and policy["spec"].get("egress")}
-        for role in ("cpu", "prefetch", "verify", "rollout", "train")
+        for role in ROLES
     }
-    assert reaches["verify"] == reaches["cpu"] == {"allow-dns", "allow-store"}
+    for role in ("verify", "cpu", "rollout", "evaluate"):
+        assert reaches[role] == {"allow-dns", "allow-store"}
+    (tracker,) = rendered("k8s/components/tracker")
+    assert [role for role in ROLES if selects(tracker, role)] == ["evaluate", "train"]
     assert reaches["prefetch"] == {"allow-dns", "allow-store", "allow-hub"}
     assert [role for role, reached in reaches.items() if "allow-hub" in reached] == ["prefetch"]
     for rule in policies["allow-hub"]["spec"]["egress"]:
