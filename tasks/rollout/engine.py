@@ -99,7 +99,10 @@ class Engine(Protocol):
         ...
 
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
-        """Sample one response per request, in the order of the requests."""
+        """Sample one response per request, in the order of the requests.
+
+        ``on_done`` is called all the time, also with zeros; it raises an exception if the call must end.
+        """
         ...
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
