@@ -11,6 +11,8 @@ import pytest
 
 from tasks.cluster.api import Permission, required_permissions
 from tasks.flyte.training import SHUTDOWN_SECONDS
+from tasks.process.interruption import CALL_SECONDS
+from tasks.settings import OperationSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.preflight.clusters import NAMESPACE, rendered, write_overlay
 from tools import ROOT
@@ -134,6 +136,20 @@ def test_a_checkpoint_of_7b_fits_into_the_grace_period(overlay: tuple[str, list[
     # The processes of a group are killed by torch, before the pod is.
     assert 1.9 * seconds < SHUTDOWN_SECONDS <= grace - 60
     assert train["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+
+
+@pytest.mark.parametrize(("name", "weights"), [("gpu-1", 7.62e9), ("gpu-4", 7.62e9), ("gpu-8", 32.76e9)])
+def test_the_disk_of_training_holds_its_policies_and_checkpoints(name: str, weights: float) -> None:
+    """The policy that it reads, the one that it writes, and the checkpoints that are kept with one being written."""
+    pod = DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml").pod("train")
+    states = 2 + OperationSettings().checkpoints_kept + 1
+    assert quantity(pod.ephemeral_storage) > states * weights * CHECKPOINT_BYTES_PER_WEIGHT
+
+
+@pytest.mark.parametrize("role", ["rollout", "evaluate"])
+def test_a_call_of_an_engine_ends_within_the_grace_period(overlay: tuple[str, list[Document]], role: str) -> None:
+    template = named(overlay[1], "PodTemplate")[f"mu-grpo-{role}"]["template"]
+    assert CALL_SECONDS <= template["spec"]["terminationGracePeriodSeconds"] - 20
 
 
 def test_kueue_is_an_optional_component() -> None:
