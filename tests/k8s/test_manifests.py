@@ -1,6 +1,7 @@
 """What kustomize makes of k8s/: valid, and right in what only an API server would otherwise tell."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -149,7 +150,23 @@ def test_the_disk_of_training_holds_its_policies_and_checkpoints(name: str, weig
 @pytest.mark.parametrize("role", ["rollout", "evaluate"])
 def test_a_call_of_an_engine_ends_within_the_grace_period(overlay: tuple[str, list[Document]], role: str) -> None:
     template = named(overlay[1], "PodTemplate")[f"mu-grpo-{role}"]["template"]
-    assert CALL_SECONDS <= template["spec"]["terminationGracePeriodSeconds"] - 20
+    assert template["spec"]["terminationGracePeriodSeconds"] - 20 >= CALL_SECONDS
+
+
+def test_the_optional_parts_of_the_overlay_need_only_their_marks_removed(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
+    folder = tmp_path / "k8s/overlays/gpu-pool"
+    text = (folder / "kustomization.yaml").read_text()
+    changed, number = re.subn(r"^( +)# (?=- |  path: |  value: )", r"\1", text, flags=re.MULTILINE)
+    assert number == 6
+    (folder / "kustomization.yaml").write_text(changed)
+    documents = rendered(str(folder))
+    assert "allow-tracker" in named(documents, "NetworkPolicy")
+    assert named(documents, "PrometheusRule")
+    assert named(documents, "ClusterQueue")
+    for account in named(documents, "ServiceAccount").values():
+        assert account["imagePullSecrets"] == [{"name": "registry"}]
+        assert account["metadata"]["annotations"]
 
 
 def test_kueue_is_an_optional_component() -> None:
