@@ -74,6 +74,12 @@ class DeploymentError(UserError):
     """A cluster, a registration or an image does not fit the run."""
 
 
+class DeviceError(UserError):
+    """GPUs are missing or fail, which may be the fault of one machine."""
+
+    recoverable = True
+
+
 @contextmanager
 def explain(what: str, advice: str) -> Iterator[None]:
     """Turn an error that a library raises on a user's model or file into a DataError with one line.

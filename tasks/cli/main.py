@@ -139,6 +139,10 @@ def start(
         str | None,
         typer.Option(help="Name of the execution; default: chosen by Flyte. An existing execution is followed."),
     ] = None,
+    overwrite_cache: Annotated[
+        bool,
+        typer.Option("--overwrite-cache", help="Ask the store again, and make missing and damaged artifacts again."),
+    ] = False,
 ) -> None:
     """Start a launch plan on the Flyte of a cluster, and print a link to its execution.
 
@@ -147,7 +151,7 @@ def start(
     from tasks.cli.start import Options
     from tasks.cli.start import start as begin
 
-    begin(plan, inputs or [], Options(config, project, domain, version, name), wait)
+    begin(plan, inputs or [], Options(config, project, domain, version, name, overwrite_cache), wait)
 
 
 @app.command()

@@ -33,6 +33,7 @@ class Options:
     domain: str
     version: str | None
     name: str | None
+    overwrite_cache: bool = False
 
 
 def start(plan: str, inputs: Sequence[str], options: Options, wait: bool) -> None:
@@ -50,12 +51,12 @@ def start(plan: str, inputs: Sequence[str], options: Options, wait: bool) -> Non
     execution = flyte.find(options.name) if options.name else None
     if execution is None:
         registered = flyte.plan(plan, options.version)
-        execution = flyte.start(registered, values, options.name)
+        execution = flyte.start(registered, values, options.name, options.overwrite_cache)
         print(f"{execution.name} started: {plan}, version {registered.id.version}", flush=True)
-    elif execution.plan != plan or values:
+    elif execution.plan != plan or values or options.overwrite_cache:
         raise SettingsError(
             f"--name: {execution.name} is an execution of {execution.plan} already. Choose another name"
-            + (", or leave --set out to follow it." if execution.plan == plan else ".")
+            + (", or leave --set and --overwrite-cache out to follow it." if execution.plan == plan else ".")
         )
     else:
         print(f"{execution.name} exists already and is not started again", flush=True)

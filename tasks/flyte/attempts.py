@@ -1,4 +1,4 @@
-"""Attempts of tasks: a check of the code before an attempt, and errors in the form that Flyte needs."""
+"""Attempts of tasks: checks of code and GPUs before an attempt, and errors in the form that Flyte needs."""
 
 import atexit
 import json
@@ -18,13 +18,15 @@ from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 from flytekit.utils.asyn import run_sync
 
-from tasks.errors import DeploymentError, UserError
+from tasks.errors import DeploymentError, DeviceError, UserError
 from tasks.process.interruption import Interrupted
 from tasks.process.progress import end_when_it_hangs
 from tasks.process.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"
 """Environment variable of a pod that holds the version of the code that its task was registered from."""
+GPUS = "MU_GRPO_GPUS"
+"""Environment variable of a pod that holds the number of its GPUs."""
 ERROR_PATH = "MU_GRPO_ERROR_PATH"
 """Environment variable with the path of the file in which a process of a group writes its error for its parent."""
 Inputs = ParamSpec("Inputs")
@@ -84,8 +86,24 @@ def check_code() -> None:
         )
 
 
+def check_gpus() -> None:
+    """Raise DeviceError if CUDA gives this process fewer GPUs than its pod has; it would compute on the CPU."""
+    wanted = int(os.environ.get(GPUS, "0"))
+    if not wanted:
+        return
+    import torch
+
+    # device_count asks the driver's library, which also answers where CUDA cannot start.
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if seen < wanted:
+        raise DeviceError(
+            f"the pod has {wanted} GPUs, but CUDA finds {seen}. Look at the node's fabric manager and its driver, "
+            f"which must be new enough for CUDA {torch.version.cuda or '(this torch has none)'}."
+        )
+
+
 def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """Wrap a task's function so that it checks the code first, and raises its errors in the form that Flyte needs.
+    """Wrap a task's function so that it checks code and GPUs first, and raises errors in the form that Flyte needs.
 
     flytekit tells Flyte that an exception of a task is final unless it is a FlyteRecoverableException. Here an error is
     final only if a person must fix something before another attempt can succeed (``UserError.recoverable``).
@@ -98,10 +116,15 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
             end_when_it_hangs()
         try:
             check_code()
+            check_gpus()
             return function(*inputs, **named)
         except Exception as error:  # Every error is raised again, because Flyte must see it.
-            # In a group of processes the parent converts the error (tasks/flyte/training.py).
-            if ERROR_PATH in os.environ or (flyte_error := to_flyte_error(error)) is error:
+            if ERROR_PATH in os.environ:
+                # In a group of processes the parent converts the error (tasks/flyte/training.py).
+                if isinstance(error, UserError):
+                    write_error(error)
+                raise
+            if (flyte_error := to_flyte_error(error)) is error:
                 raise
             raise flyte_error from error
 

@@ -14,7 +14,7 @@ from flytekit import workflow as flyte_workflow
 
 from tasks.errors import UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import ERROR_PATH, attempt, is_group_member, write_error
+from tasks.flyte.attempts import ERROR_PATH, attempt, is_group_member
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT, pod_options
 from tasks.settings.deployment import VALUES, Role
@@ -126,9 +126,7 @@ def _once(
     try:
         made: Made = run_once(store, name, version, logic, *determining, **rest)
     except UserError as error:
-        if ERROR_PATH in os.environ:
-            write_error(error)
-        else:
+        if ERROR_PATH not in os.environ:
             decks.show_unfinished(name, determining, error, started)
         raise
     if made is not None:

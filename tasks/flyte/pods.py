@@ -6,7 +6,7 @@ from typing import Any
 from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
-from tasks.flyte.attempts import REGISTERED
+from tasks.flyte.attempts import GPUS, REGISTERED
 from tasks.process.provenance import code
 from tasks.settings.deployment import DeploymentSettings, Role
 
@@ -29,7 +29,7 @@ def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
         "interruptible": pod.interruptible,
         "retries": pod.retries,
         "timeout": timedelta(minutes=pod.timeout_minutes),
-        "environment": {REGISTERED: code()},
+        "environment": {REGISTERED: code(), **({GPUS: str(pod.gpus)} if pod.gpus else {})},
         "secret_requests": _secrets(role),
     }
 

@@ -184,8 +184,12 @@ class Flyte:
                 return None
         return execution
 
-    def start(self, plan: FlyteLaunchPlan, given: Mapping[str, str], name: str | None) -> "Execution":
+    def start(
+        self, plan: FlyteLaunchPlan, given: Mapping[str, str], name: str | None, overwrite_cache: bool = False
+    ) -> "Execution":
         """Start an execution of a plan with inputs as text, and objects as YAML or JSON; Flyte chooses a missing name.
+
+        With ``overwrite_cache`` no task is found in Flyte's cache, so that each asks the store.
 
         Raises:
             SettingsError: an input is unknown, fixed, missing or of another type.
@@ -205,7 +209,9 @@ class Flyte:
         values = {key: _value(key, text, free[key].type, "overrides" in given) for key, text in given.items()}
         types = {key: type(value) for key, value in values.items()}
         with self._requests():
-            execution = self._remote.execute(plan, values, execution_name=name, type_hints=types)
+            execution = self._remote.execute(
+                plan, values, execution_name=name, type_hints=types, overwrite_cache=overwrite_cache
+            )
         return Execution(self, str(execution.id.name), plan.name)
 
     def _check_project(self) -> None:

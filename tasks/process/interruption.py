@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -9,7 +10,11 @@ from typing import NoReturn, TypeVar
 
 from tasks.errors import UserError
 
+CALL_SECONDS = 100.0
+"""Seconds after SIGTERM in which a call of an engine may end, so that its responses are saved; a little less than the
+grace periods of k8s/base/pod-templates/rollout.yaml and evaluate.yaml."""
 _STOP = threading.Event()
+_stop_time = 0.0
 _DEFERS = "defers_sigterm"
 Step = TypeVar("Step", bound=Callable[..., object])
 
@@ -28,6 +33,8 @@ def defer_sigterm() -> Iterator[None]:
         return
 
     def record(number: int, _: FrameType | None) -> None:
+        global _stop_time
+        _stop_time = time.monotonic()
         _STOP.set()
         signal.signal(number, signal.SIG_DFL)
 
@@ -53,6 +60,12 @@ def defers_sigterm(step: Callable[..., object]) -> bool:
 def stop_requested() -> bool:
     """Return True if SIGTERM came and the step has not stopped yet."""
     return _STOP.is_set()
+
+
+def stop_if_late() -> None:
+    """Raise Interrupted if SIGTERM came more than CALL_SECONDS ago; call this inside long calls of an engine."""
+    if stop_requested() and time.monotonic() - _stop_time > CALL_SECONDS:
+        stop("the last complete part")
 
 
 def stop(saved: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -20,7 +21,10 @@ EXECUTION = "MU_GRPO_EXECUTION"
 DATA_SUFFIXES = (".j2", ".css", ".yaml", ".mplstyle")
 """Suffixes of the files in tasks/ that are read as data, as pyproject.toml packs them."""
 _SHORTEST_WAIT_SECONDS = 0.1
-_PACKAGES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
+_PACKAGES = (
+    *("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers"),
+    *("deepspeed", "liger-kernel", "peft", "triton", "vllm"),
+)
 _waits: list[tuple[float, float]] = []
 
 
@@ -80,6 +84,15 @@ def gpus() -> int:
         return 0
     nodes = int(os.environ.get("WORLD_SIZE", "1")) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return int(torch.cuda.device_count()) * max(1, nodes)
+
+
+@cache
+def gpu_models() -> list[str]:
+    """Return name, memory and driver of each GPU of this machine, as nvidia-smi prints them."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
 @cache

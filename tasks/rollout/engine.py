@@ -94,11 +94,15 @@ class Engine(Protocol):
 
         Raises:
             SettingsError: the engine is not installed, or it asks for more than the machine has.
+            DeviceError: the engine does not start, and may start on another machine.
         """
         ...
 
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
-        """Sample one response per request, in the order of the requests."""
+        """Sample one response per request, in the order of the requests.
+
+        ``on_done`` is called all the time, also with zeros; it raises an exception if the call must end.
+        """
         ...
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from tasks.errors import DataError, explain
 from tasks.formats import percent
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
-from tasks.process.interruption import save_on_sigterm
+from tasks.process.interruption import save_on_sigterm, stop_if_late
 from tasks.process.logs import logger
 from tasks.process.progress import Bar, bar
 from tasks.rollout.engine import MISSING, Engine, OnDone, Response, Sampling, Work, engine_of, ignore_progress
@@ -262,11 +262,12 @@ class RolloutCounts:
 
 
 def progress_callback(progress: Bar) -> OnDone:
-    """Return a callback for an engine that advances a bar over responses."""
+    """Return a callback for an engine that advances a bar over responses, and ends a call that SIGTERM cannot await."""
     tokens = 0
 
     def on_done(responses: int, new_tokens: int) -> None:
         nonlocal tokens
+        stop_if_late()
         tokens += new_tokens
         progress.advance(responses, note=f"{tokens} tokens")
 

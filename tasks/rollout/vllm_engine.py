@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from tasks.errors import SettingsError
+from tasks.errors import DeviceError, SettingsError
 from tasks.models.loading import has_code, stop_token_ids, weight_names
 from tasks.rollout.engine import MISSING, OnDone, Request, Response, Sampling, Work, ignore_progress
 from tasks.settings.devices import VllmSettings
@@ -197,9 +197,11 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
             logprobs_mode="processed_logprobs",
             **options,
         )
-    except (ValueError, RuntimeError, torch.OutOfMemoryError) as error:
+    except (ValueError, RuntimeError) as error:
+        # Whatever ends vLLM's process is a RuntimeError here, also a broken GPU, which another attempt does not get.
+        kind = SettingsError if isinstance(error, ValueError) else DeviceError
         asked = settings.model_dump(exclude={"kind"})
-        raise SettingsError(f"engine.kind: vllm cannot load {folder} with rollout.engine {asked}: {error}") from error
+        raise kind(f"engine.kind: vllm cannot load {folder} with rollout.engine {asked}: {error}") from error
     finally:
         if takes_turns:
             torch.set_num_threads(threads)  # vLLM sets it to 1, and an offloaded optimizer needs all threads.

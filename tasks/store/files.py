@@ -20,8 +20,8 @@ from tasks.store.layout import STAGING
 from tasks.store.records import FileEntry
 
 RESTORE = (
-    "Restore it from a copy, or start the run again with `pyflyte run --overwrite-cache`: only damaged or missing "
-    "artifacts are made again."
+    "Restore it from a copy, or start the run again with `pyflyte run --overwrite-cache` or `mu-grpo start "
+    "--overwrite-cache`: only damaged or missing artifacts are made again."
 )
 
 _FILES_AT_ONCE = min(8, os.cpu_count() or 1)

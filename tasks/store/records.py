@@ -82,6 +82,8 @@ class Timings(Record):
     """Seconds of these phases in attempts before the last one, as far as their results were reused."""
     gpus: int = 0
     """Number of GPUs that the step's processes used together."""
+    gpu_models: list[str] = Field(default_factory=list)
+    """Name, memory and driver of each of these GPUs on the machine of the leading process."""
     execution: str = ""
     """Execution of the step: Flyte's, or a command on this machine with all processes that it started."""
     idle_since: float = 0.0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tasks.errors import ArtifactError, DamagedError
-from tasks.process.provenance import commit, execution, gpus, packages, process, waits
+from tasks.process.provenance import commit, execution, gpu_models, gpus, packages, process, waits
 from tasks.settings.base import STORES, Settings, is_place
 from tasks.store.files import (
     OBJECTS_AT_ONCE,
@@ -194,6 +194,7 @@ class Store:
                 phases=draft.spent(),
                 earlier=sum(draft.earlier.values()),
                 gpus=gpus(),
+                gpu_models=gpu_models() if gpus() else [],
                 execution=execution(),
                 idle_since=draft.idle_since,
                 waited=waits(),

@@ -6,8 +6,6 @@ The record of a run holds its settings, code, packages, seed, machine and digest
 import json
 import os
 import platform
-import shutil
-import subprocess
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import distributions
@@ -18,7 +16,7 @@ import psutil
 
 from tasks.errors import DamagedError, DataError, SettingsError
 from tasks.formats import first_names
-from tasks.process.provenance import commit
+from tasks.process.provenance import commit, gpu_models
 from tasks.settings import PolicySettings, PromptsSettings, RolloutSettings, RunSettings, VerifySettings
 from tasks.settings.base import Settings, flat
 from tasks.store import ArtifactRef, Store
@@ -203,8 +201,8 @@ def run_key(report: Manifest) -> str:
 def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> Path:
     """Write the record of a run into its store; return its path on this machine.
 
-    The record describes the machine of the task that ends the run; every artifact's manifest holds the packages and the
-    commit of the task that made it.
+    The record describes the machine of the task that ends the run; every artifact's manifest holds the packages, the
+    commit and the GPUs of the task that made it.
 
     Raises:
         ArtifactError: an artifact of the run is missing, or the store cannot be written.
@@ -244,10 +242,7 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
 
 @cache
 def _machine() -> dict[str, Any]:
-    """Return a description of this machine; GPUs with memory and driver, as nvidia-smi prints them."""
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    has_gpus = shutil.which("nvidia-smi") is not None
-    gpus = subprocess.run(query, capture_output=True, text=True, check=False).stdout if has_gpus else ""
+    """Return a description of this machine."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.is_file() else []
     return {
@@ -256,5 +251,5 @@ def _machine() -> dict[str, Any]:
         "processor": next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""),
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        "gpus": gpus.splitlines(),
+        "gpus": gpu_models(),
     }

@@ -72,6 +72,12 @@ def inputs(admin: Admin) -> dict[str, Any]:
     return {name: TypeEngine.to_python_value(context, one, types.get(name, str)) for name, one in found.items()}
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_flytes_cache_is_overwritten_on_request(admin: Admin, options: Options, overwrite: bool) -> None:
+    start("smoke", [], replace(options, overwrite_cache=overwrite), wait=False)
+    assert admin.created[0].spec.overwrite_cache == overwrite
+
+
 def test_a_plan_is_started_with_the_inputs_that_are_given(
     admin: Admin, options: Options, capsys: pytest.CaptureFixture[str]
 ) -> None:

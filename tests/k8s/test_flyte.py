@@ -58,6 +58,13 @@ def test_map_tasks_stay_within_what_flyte_counts() -> None:
             assert hours * 60 >= 2 * pod.timeout_minutes, f"{path.stem}: {role}"
 
 
+def test_a_container_that_is_created_late_ends_no_run() -> None:
+    """Flyte makes it a failure without a retry, at once or after three minutes by its own settings."""
+    k8s = values("values.yaml")["configuration"]["inline"]["plugins"]["k8s"]
+    for name in ("create-container-error", "create-container-config-error", "image-pull-backoff"):
+        assert int(k8s[f"{name}-grace-period"].removesuffix("m")) >= 5
+
+
 def dotted(said: Any, place: str = "") -> list[str]:
     """Keys of maps with a dot in them; those of maps in lists stay whole."""
     if not isinstance(said, dict):

@@ -1,6 +1,7 @@
 """What kustomize makes of k8s/: valid, and right in what only an API server would otherwise tell."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from tasks.cluster.api import Permission, required_permissions
 from tasks.flyte.training import SHUTDOWN_SECONDS
+from tasks.process.interruption import CALL_SECONDS
+from tasks.settings import OperationSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.preflight.clusters import NAMESPACE, rendered, write_overlay
 from tools import ROOT
@@ -80,8 +83,8 @@ def test_accounts_and_priorities_of_pods_exist(overlay: tuple[str, list[Document
         for toleration in spec.get("tolerations", []):
             assert toleration["operator"] in ("Exists", "Equal")
             assert ("value" in toleration) == (toleration["operator"] == "Equal")
-    order = [priorities[f"mu-grpo-{name}"]["value"] for name in ("train", "step", "rollout")]
-    assert order == sorted(order, reverse=True)
+    order = [priorities[f"mu-grpo-{name}"]["value"] for name in ("train", "step", "evaluate", "rollout")]
+    assert order == sorted(set(order), reverse=True)
 
 
 def test_deployments_find_their_templates_and_fit_the_quota(overlay: tuple[str, list[Document]]) -> None:
@@ -114,9 +117,12 @@ def test_network_policies_allow_the_named_traffic_alone(overlay: tuple[str, list
 
     reaches = {
         role: {name for name, policy in policies.items() if selects(policy, role) and policy["spec"].get("egress")}
-        for role in ("cpu", "prefetch", "verify", "rollout", "train")
+        for role in ROLES
     }
-    assert reaches["verify"] == reaches["cpu"] == {"allow-dns", "allow-store"}
+    for role in ("verify", "cpu", "rollout", "evaluate"):
+        assert reaches[role] == {"allow-dns", "allow-store"}
+    (tracker,) = rendered("k8s/components/tracker")
+    assert [role for role in ROLES if selects(tracker, role)] == ["evaluate", "train"]
     assert reaches["prefetch"] == {"allow-dns", "allow-store", "allow-hub"}
     assert [role for role, reached in reaches.items() if "allow-hub" in reached] == ["prefetch"]
     for rule in policies["allow-hub"]["spec"]["egress"]:
@@ -131,6 +137,36 @@ def test_a_checkpoint_of_7b_fits_into_the_grace_period(overlay: tuple[str, list[
     # The processes of a group are killed by torch, before the pod is.
     assert 1.9 * seconds < SHUTDOWN_SECONDS <= grace - 60
     assert train["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+
+
+@pytest.mark.parametrize(("name", "weights"), [("gpu-1", 7.62e9), ("gpu-4", 7.62e9), ("gpu-8", 32.76e9)])
+def test_the_disk_of_training_holds_its_policies_and_checkpoints(name: str, weights: float) -> None:
+    """The policy that it reads, the one that it writes, and the checkpoints that are kept with one being written."""
+    pod = DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml").pod("train")
+    states = 2 + OperationSettings().checkpoints_kept + 1
+    assert quantity(pod.ephemeral_storage) > states * weights * CHECKPOINT_BYTES_PER_WEIGHT
+
+
+@pytest.mark.parametrize("role", ["rollout", "evaluate"])
+def test_a_call_of_an_engine_ends_within_the_grace_period(overlay: tuple[str, list[Document]], role: str) -> None:
+    template = named(overlay[1], "PodTemplate")[f"mu-grpo-{role}"]["template"]
+    assert template["spec"]["terminationGracePeriodSeconds"] - 20 >= CALL_SECONDS
+
+
+def test_the_optional_parts_of_the_overlay_need_only_their_marks_removed(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
+    folder = tmp_path / "k8s/overlays/gpu-pool"
+    text = (folder / "kustomization.yaml").read_text()
+    changed, number = re.subn(r"^( +)# (?=- |  path: |  value: )", r"\1", text, flags=re.MULTILINE)
+    assert number == 6
+    (folder / "kustomization.yaml").write_text(changed)
+    documents = rendered(str(folder))
+    assert "allow-tracker" in named(documents, "NetworkPolicy")
+    assert named(documents, "PrometheusRule")
+    assert named(documents, "ClusterQueue")
+    for account in named(documents, "ServiceAccount").values():
+        assert account["imagePullSecrets"] == [{"name": "registry"}]
+        assert account["metadata"]["annotations"]
 
 
 def test_kueue_is_an_optional_component() -> None:

@@ -27,7 +27,7 @@ SERIES = {
     'DCGM_FI_DEV_GPU_UTIL{exported_pod="used"}': "90x120",
 }
 FIRES = {
-    "VerifierTimeouts": {"pod": "verify-1", "phase": "Failed"},
+    "VerifierKilled": {"pod": "verify-1", "phase": "Failed"},
     "StuckPhase": {"pod": "stuck", "phase": "Running"},
     "PendingPod": {"pod": "waiting", "phase": "Pending"},
     "IdleGPU": {"exported_pod": "idle"},

@@ -56,6 +56,8 @@ def test_every_task_has_its_roles_pod_which_knows_the_code_of_its_image(register
         assert template.container.image == deployment.image(role, takes_turns=function_of(name) == "alternate")
         (named,) = (one.value for one in template.container.env if one.key == "MU_GRPO_CODE")
         assert named.split()[0] == code().split()[0]
+        gpus = [one.value for one in template.container.env if one.key == "MU_GRPO_GPUS"]
+        assert gpus == ([str(pod.gpus)] if pod.gpus else [])
         assert list(template.container.command) == []  # the image's own entrypoint, an init, starts the arguments
         expected = {Kind.CPU: pod.cpu, Kind.MEMORY: pod.memory, Kind.EPHEMERAL_STORAGE: pod.ephemeral_storage}
         expected |= {Kind.GPU: str(pod.gpus)} if pod.gpus else {}

@@ -151,7 +151,7 @@ def no_key(cluster: Objects) -> None:
 
 @_fails(
     "pod of train",
-    f"the pod template mu-grpo-train does not exist in {NAMESPACE}; it has mu-grpo-cpu, mu-grpo-prefetch, ",
+    f"the pod template mu-grpo-train does not exist in {NAMESPACE}; it has mu-grpo-cpu, mu-grpo-evaluate, ",
     "or name another in the deployment's pods",
 )
 def no_template(cluster: Objects) -> None:

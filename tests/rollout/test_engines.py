@@ -1,23 +1,38 @@
 """The contract of every engine that is installed here: ids, log-probabilities, seeds, limits, counts of its work."""
 
 import gc
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 
-from tasks.errors import SettingsError
+from tasks.errors import DeviceError, SettingsError, UserError
 from tasks.models.loading import enough_memory, load_model, load_tokenizer, stop_token_ids
 from tasks.models.step import prepare_policy
 from tasks.process.resident import release
-from tasks.rollout.engine import Engine, Request, Response, Sampling, Work, engine_of, load_engine, sampling_seed
+from tasks.rollout import vllm_engine
+from tasks.rollout.engine import (
+    Engine,
+    Request,
+    Response,
+    Sampling,
+    Work,
+    engine_of,
+    load_engine,
+    sampling_seed,
+)
 from tasks.rollout.requests import build_requests
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
+from tasks.settings.devices import VllmSettings
 from tasks.store import Store
 from tests.conftest import SMALL
 
@@ -191,6 +206,25 @@ def test_an_engine_stays_until_another_is_needed(kind: str, policy_folder: Path,
 def test_an_engine_that_is_not_installed_is_named(policy_folder: Path) -> None:
     with pytest.raises(SettingsError, match=r"engine.kind: vllm is not installed here.*set rollout.engine.kind"):
         load_engine(policy_folder, EngineSettings(kind="vllm"))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("max_num_batched_tokens is too small"), SettingsError),
+        (RuntimeError("Engine core initialization failed. See root cause above."), DeviceError),
+        (torch.OutOfMemoryError("CUDA out of memory"), DeviceError),
+    ],
+)
+def test_vllm_that_does_not_start_is_tried_again_unless_its_settings_are_wrong(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[UserError]
+) -> None:
+    monkeypatch.setattr(vllm_engine, "find_spec", lambda _: True)
+    monkeypatch.setattr(vllm_engine.os, "environ", dict(os.environ))
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=Mock(side_effect=error)))
+    with pytest.raises(kind, match=rf"vllm cannot load .*: {error}") as raised:
+        vllm_engine.VllmEngine(Path("policy"), VllmSettings(kind="vllm"))
+    assert raised.value.recoverable == (kind is DeviceError)
 
 
 @pytest.mark.skipif("vllm" not in KINDS, reason="vLLM is not installed here")

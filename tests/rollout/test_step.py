@@ -1,5 +1,7 @@
 """The rollouts of a shard: what ends a response, responses that cannot be generated, and what tells shards apart."""
 
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import torch
 from tasks.errors import DataError
 from tasks.models.loading import load_model
 from tasks.models.step import prepare_policy
+from tasks.process import interruption
+from tasks.process.progress import bar
 from tasks.process.resident import release
 from tasks.rollout.engine import MISSING, Request, Response
-from tasks.rollout.step import AtLimit, generate_shard
+from tasks.rollout.step import AtLimit, generate_shard, progress_callback
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
@@ -104,6 +108,19 @@ def test_the_warning_begins_at_nine_tenths(cut: int, responses: int, inside: lis
     found = limit.facts("stage 1 generate").get("warning")
     assert (found is None) if expected is None else (expected in str(found))
     assert (limit.responses, limit.tokens, limit.cut) == (responses, responses * len(ids), cut)
+
+
+def test_a_call_that_cannot_end_in_the_grace_period_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bar("generate", 8) as progress, interruption.defer_sigterm():
+        on_done = progress_callback(progress)
+        on_done(1, 10)
+        os.kill(os.getpid(), signal.SIGTERM)
+        on_done(1, 10)  # The call may still end in time, and then its responses are saved.
+        late = interruption.time.monotonic() + interruption.CALL_SECONDS + 1
+        monkeypatch.setattr(interruption.time, "monotonic", lambda: late)
+        with pytest.raises(interruption.Interrupted, match="after the last complete part"):
+            on_done(0, 0)
+    assert not interruption.stop_requested()
 
 
 def test_equal_responses_at_another_limit_are_another_artifact(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
+from tasks.process import provenance
 from tasks.process.provenance import process
 from tasks.store import Store
 from tasks.store.files import Folder, sweep
+from tasks.store.records import Manifest
 from tasks.store.s3 import Bucket
 from tests.store.writers import run_at_once, run_until_killed, write
 from tools.system_programs import require
@@ -32,6 +34,25 @@ def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store:
     moved = Store.open(tmp_path / "moved")
     assert moved.ref.id == store.ref.id
     assert (moved.path(ref) / "sub/data.txt").read_text() == "child"
+
+
+def test_a_manifest_names_gpus_driver_and_what_runs_on_them(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771 MiB, 580.65.06'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(provenance, "version", lambda _: "1")
+    for name in ("packages", "gpu_models"):
+        monkeypatch.setattr(f"tasks.store.store.{name}", getattr(provenance, name).__wrapped__)
+    monkeypatch.setattr("tasks.store.store.gpus", lambda: 1)
+    manifest = store.manifest(write(store))
+    assert manifest.timings.gpu_models == ["NVIDIA H200, 143771 MiB, 580.65.06"]
+    assert manifest.packages.keys() >= {"vllm", "deepspeed", "peft", "liger-kernel", "triton"}
+    stored = manifest.model_dump()
+    del stored["timings"]["gpu_models"]
+    assert Manifest.model_validate(stored).timings.gpu_models == []  # as in a store without this field
 
 
 def test_the_digest_covers_content_and_parents(store: Store, tmp_path: Path) -> None:
