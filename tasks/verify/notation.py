@@ -229,6 +229,11 @@ def is_word(text: str) -> bool:
     )
 
 
+def plain_text(text: str) -> str:
+    """Return an answer in lower case, without commands for text, braces and dollar signs, and with single spaces."""
+    return " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").lower().split())
+
+
 def words(text: str) -> tuple[str, ...] | None:
     """Return the items of an answer in words, in alphabetical order; None if an item has other content.
 
@@ -236,7 +241,7 @@ def words(text: str) -> tuple[str, ...] | None:
     """
     if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
         return None
-    plain = " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").lower().split())
+    plain = plain_text(text)
     if "\\" in plain:
         return None
     items = [item.strip(" .") for item in _BETWEEN.split(plain) if item.strip(" .")]
