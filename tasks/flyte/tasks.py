@@ -62,7 +62,7 @@ def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, 
     return generate_shard
 
 
-@step("7", role="verify", judges=True, mapped=True)
+@step("8", role="verify", judges=True, mapped=True)
 def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Logic[Artifact]:
     """Judge every response of a stage."""
     from tasks.verify.step import verify_rollouts

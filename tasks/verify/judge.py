@@ -11,7 +11,7 @@ from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy.core.relational import Relational
 
-from tasks.verify.notation import has_base, readings, words
+from tasks.verify.notation import has_base, mixed_text, readings, words
 from tasks.verify.verdicts import Outcome
 
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
@@ -35,9 +35,14 @@ def judge(gold: str, answer: str) -> Outcome:
     if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(answer):
         return Outcome.CORRECT if int(gold) == int(answer) else Outcome.WRONG
     try:
-        return _compare(gold, answer)
+        outcome = _compare(gold, answer)
     except Exception:  # The comparison failed: without an outcome, the response would get a silent 0.
         return Outcome.CRASHED
+    if outcome is Outcome.CORRECT or (text := mixed_text(gold)) is None:
+        return outcome
+    if text == mixed_text(answer):
+        return Outcome.CORRECT
+    return Outcome.WRONG if outcome is Outcome.GOLD_UNPARSABLE else outcome
 
 
 def _compare(gold: str, answer: str) -> Outcome:

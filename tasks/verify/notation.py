@@ -214,6 +214,7 @@ _WRAPPED = re.compile(
 )
 _BETWEEN = re.compile(r"\s*(?:[,;]|(?<![^\s])(?:and|or)(?![^\s]))\s*")
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-./]+[^\W\d_]+)*\.?")
+_MIXED = re.compile(r"(?=.*[^\W\d_])[\w ,;.:'()/-]+")
 _TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?(?: ?[ap]\.?m\.?)?")
 _NO_WORDS = frozenset(_FUNCTIONS.split("|"))
 
@@ -230,8 +231,14 @@ def is_word(text: str) -> bool:
 
 
 def plain_text(text: str) -> str:
-    """Return an answer in lower case, without commands for text, braces and dollar signs, and with single spaces."""
-    return " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").lower().split())
+    """Return an answer without commands for text, braces and dollar signs, and with single spaces."""
+    return " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").split())
+
+
+def mixed_text(text: str) -> str | None:
+    """Return letters, digits and punctuation as plain text, as June 20 and A,C; None if there is other content."""
+    plain = re.sub(" ?([,;]) ?", r"\1", plain_text(text))
+    return plain if _MIXED.fullmatch(plain) else None
 
 
 def words(text: str) -> tuple[str, ...] | None:
@@ -241,7 +248,7 @@ def words(text: str) -> tuple[str, ...] | None:
     """
     if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
         return None
-    plain = plain_text(text)
+    plain = plain_text(text).lower()
     if "\\" in plain:
         return None
     items = [item.strip(" .") for item in _BETWEEN.split(plain) if item.strip(" .")]

@@ -78,6 +78,12 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("abc", {C: ["cba"]}),
     ("red, blue", {C: [r"\text{blue and red}"]}),
     (r"\text{no solution}", {C: ["No solution."]}),
+    # words with numbers, and lists of letters, are equal as texts at least
+    (r"\text{June 20}", {C: ["June 20"], W: ["June 21", "20"]}),
+    ("June 20", {C: [r"\text{June 20}"]}),
+    (r"\text{A, C}", {C: ["A,C", r"\text{A,C}"], W: ["A"]}),
+    ("A,C", {C: [r"\text{A, C}"]}),
+    ("7:45 p.m.", {C: [r"7:45 \text{ p.m.}"], W: ["8", "7:46 p.m."]}),  # math-verify reads no such gold answer
     # dollars and boxes around an answer
     ("$16$", {C: ["16"]}),
     (r"\boxed{16}", {C: ["16"]}),
