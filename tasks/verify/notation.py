@@ -17,6 +17,10 @@ r"""Stands before a command of one character, because ``\\`` ends a line of a ma
 _STYLE = r"\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])"
 _NUMBER = r"\d+(?:\.\d+)?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
+_GAP = r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))"
+_TEXT = r"\\(?:text|mbox|textbf|textrm|textnormal|mathrm)\s*\{"
+_SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+_SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
 _VULGAR = (
     "½1/2 ⅓1/3 ⅔2/3 ¼1/4 ¾3/4 ⅕1/5 ⅖2/5 ⅗3/5 ⅘4/5 ⅙1/6 ⅚5/6 ⅐1/7 ⅛1/8 ⅜3/8 ⅝5/8 ⅞7/8 ⅑1/9 ⅒1/10"  # character, value
 )
@@ -54,6 +58,12 @@ def _without_spaces(found: re.Match[str]) -> str:
 
 def _exponent(found: re.Match[str]) -> str:
     return rf"{found[1].removesuffix('.')}\times 10^{{{int(found[2])}}}"
+
+
+def _scaled(found: re.Match[str]) -> str:
+    """Return the factors that words such as million are, and the text behind them."""
+    product = "".join(rf"\times {_SCALES[word]}" for word in found["words"].split())
+    return rf"{product}\text{{ {found['unit']}}}" if found["unit"] else product
 
 
 def _in_text(found: re.Match[str]) -> str:
@@ -165,6 +175,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         rf"\\(?:text|mbox)\s*\{{\s*({_NUMBER})\s+([a-zA-Z][a-zA-Z .]*)\}}",
         r"\1\\text{ \2}",
     ),
+    (
+        "3 million is a product",
+        rf"(?<=[\d}}])\s*{_TEXT}\s*{_SCALE}\s*(?P<unit>[^{{}}]*)\}}",
+        _scaled,
+    ),
+    ("3 million is a product", rf"(?<=[\d}}])\s+{_SCALE}(?P<unit>)", _scaled),
     ("words behind a number are its unit", r"(?<=[\d}])( +)([a-zA-Z]{4,}(?: [a-zA-Z]+)*)$", _in_text),
     (
         "units have powers",
@@ -201,6 +217,19 @@ def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
     if _EITHER.search(text):
         return (text, _EITHER.sub(_exponent, text))
     return (text,)
+
+
+_SECOND_NUMBER = re.compile(
+    rf"\d(?:\}}|{_GAP})*{_TEXT}(?!\s*(?:[eEi]|,?\s*(?:and|or)?\s*,?)\s*\}})(?=[^{{}}a-zA-Z]*[a-zA-Z])[^{{}}]*\}}{_GAP}*\d"
+)
+
+
+def has_second_number(text: str) -> bool:
+    """Return True if a number, words and a second number are one quantity, as in 10 feet 6 inches.
+
+    math-verify would take the words and all behind them for the unit of the first number.
+    """
+    return _SECOND_NUMBER.search(text) is not None
 
 
 def has_base(text: str) -> bool:

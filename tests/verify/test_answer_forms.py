@@ -62,6 +62,16 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("16", {C: [r"\text{16 apples}"]}),
     ("10", {C: [r"10~\text{cm}"]}),
     ("90", {C: ["90\u00b0"]}),
+    # million is a factor; a number, words and another number are one quantity, which is compared as a text
+    ("3000000", {C: [r"3 \text{ million}", r"\$3 million", r"\text{3 million dollars}"], W: ["3 billion"]}),
+    ("3", {W: [r"3 \text{ million}", "3 thousand", r"3\text{ dozen}"]}),
+    (r"1.5\text{ million}", {C: ["1500000"], W: ["1.5"]}),
+    ("300000000", {C: ["3 hundred million"]}),
+    ("36", {C: ["3 dozen eggs"]}),
+    ("8", {C: [r"8 \text{ hundredths}"]}),  # a unit
+    ("10", {W: [r"10 \text{ feet } 6 \text{ inches}", r"10\,\mathrm{ft}\,6\,\mathrm{in}"]}),
+    (r"10 \text{ feet } 6 \text{ inches}", {C: [r"10\text{ feet }6\text{ inches}"], W: ["10", "126"]}),
+    (r"6 \text{ and } 8", {C: ["6, 8"]}),
     # equations, of which the last side counts; a false one is wrong, a rounded one is not false
     ("x=3", {C: ["x=3", "3"], W: ["y=3"]}),
     ("3", {C: ["x=3", "x = 1+2 = 3"]}),
