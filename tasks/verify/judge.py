@@ -11,7 +11,7 @@ from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy.core.relational import Relational
 
-from tasks.verify.notation import has_base, has_second_number, mixed_text, readings, words
+from tasks.verify.notation import choice, has_base, has_second_number, mixed_text, readings, words
 from tasks.verify.verdicts import Outcome
 
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
@@ -46,6 +46,16 @@ def judge(gold: str, answer: str) -> Outcome:
 
 
 def _compare(gold: str, answer: str) -> Outcome:
+    right, chosen = choice(gold), choice(answer)
+    if right and chosen:
+        same = right[0] == chosen[0]
+        if not same or not (right[1] and chosen[1]):
+            return Outcome.CORRECT if same else Outcome.WRONG
+    # A side without a letter is compared with the value of the other.
+    return _compare_values((right and right[1]) or gold, (chosen and chosen[1]) or answer)
+
+
+def _compare_values(gold: str, answer: str) -> Outcome:
     if has_second_number(gold) or has_second_number(answer):
         return Outcome.WRONG
     expected = _words_of(gold)

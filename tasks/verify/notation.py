@@ -232,6 +232,29 @@ def has_second_number(text: str) -> bool:
     return _SECOND_NUMBER.search(text) is not None
 
 
+_STYLED = re.compile(rf"{_TEXT}([^{{}}]*)\}}")
+# The value begins as a number or a word, so that (A, B), (A)(B), A: 12, B: 5 and (A) and (C) are no choices.
+_CHOICE = re.compile(
+    rf"\s*(?:\((?P<round>[A-E])\)|(?P<marked>[A-E])[).:]|(?P<bare>[A-E])(?=\s*$)){_GAP}*"
+    r"(?P<value>(?!.*(?:\([A-E]\)|[A-E][).:]))"
+    rf"(?:-?(?:[\d.]|\\?\$|\\(?:[cdt]?frac|sqrt|pi)(?![a-zA-Z]))|{_TEXT}\s*(?!(?:and|or)\b)[a-zA-Z]).*)?"
+)
+
+
+def choice(text: str) -> tuple[str, str] | None:
+    r"""Return the letter and the value of a choice, as C and 12 for ``\textbf{(C)}\ 12``; None for other answers.
+
+    The value is empty where there is only a letter.
+    """
+    plain = text.strip(" $")
+    if styled := _STYLED.match(plain):
+        plain = f"{styled[1]} {plain[styled.end() :]}"
+    found = _CHOICE.fullmatch(plain.strip())
+    if found is None:
+        return None
+    return found["round"] or found["marked"] or found["bare"], found["value"] or ""
+
+
 def has_base(text: str) -> bool:
     """Return True if a number in the text has a base."""
     return "_" in text and _BASE.search(text) is not None

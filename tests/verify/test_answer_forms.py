@@ -88,6 +88,16 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("abc", {C: ["cba"]}),
     ("red, blue", {C: [r"\text{blue and red}"]}),
     (r"\text{no solution}", {C: ["No solution."]}),
+    # choices: a letter, a value, or both
+    ("C", {C: [r"\textbf{(C)}\ 12", r"\text{(C) 12}", "(C) 12", "C: 12", r"\text{C) } 12", "C)"], W: ["(D) 12", "12"]}),
+    (r"\textbf{(C)}\ 12", {C: ["C", "(C)", r"\text{C}", "12", "(C) 12"], W: ["D", "13", "(D) 12", "(C) 13", "12C"]}),
+    (r"$\mathrm{(E)}~2\sqrt{3}$", {C: [r"\sqrt{12}", "E"], W: ["A"]}),
+    (r"\textbf{(B)}\ \text{Monday}", {C: ["B", "monday"], W: ["Tuesday"]}),
+    ("12", {C: [r"\textbf{(C)}\ 12"], W: ["C"]}),
+    ("(A, B)", {C: ["(A,B)"], W: ["A", "B"]}),
+    (r"\{A, B\}", {W: [r"\text{(A)} \text{ and } \text{(C)}", "A"]}),
+    ("C(5,2)", {C: ["C(5,2)"], W: ["C", "(5,2)"]}),
+    ("A: 12, B: 5", {W: ["A", "12"]}),
     # words with numbers, and lists of letters, are equal as texts at least
     (r"\text{June 20}", {C: ["June 20"], W: ["June 21", "20"]}),
     ("June 20", {C: [r"\text{June 20}"]}),
