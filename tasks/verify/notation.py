@@ -8,6 +8,7 @@ words are compared without math-verify.
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 _BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
@@ -58,6 +59,14 @@ def _without_spaces(found: re.Match[str]) -> str:
 
 def _exponent(found: re.Match[str]) -> str:
     return rf"{found[1].removesuffix('.')}\times 10^{{{int(found[2])}}}"
+
+
+def _repeating(found: re.Match[str]) -> str:
+    """Return the fraction that a repeating decimal is."""
+    once, again = found["once"], found["group"] or found["digit"]
+    tens, nines = 10 ** len(once), 10 ** len(again) - 1
+    value = Fraction(int(f"{found['whole']}{once}" or "0") * nines + int(again), tens * nines)
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def _scaled(found: re.Match[str]) -> str:
@@ -129,6 +138,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         "4.5e33 is a power of ten; 2e-1 can be one too, or 2e - 1: see readings",
         r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w.{^(])",
         _exponent,
+    ),
+    (
+        "0.1\\overline{6} is a fraction",
+        r"(?<![\w.])(?<!\d,)(?P<whole>\d{0,30})\.(?P<once>\d{0,30})\s*\\(?:overline|bar)\s*"
+        r"(?:\{\s*(?P<group>\d{1,30})\s*\}|(?P<digit>\d))(?!\s*_)",
+        _repeating,
     ),
     ("4.5e-3 is a power of ten", r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+)[eE]([+-]?\d+)(?![\w.{^(])", _exponent),
     ("x and * before a power of ten multiply", r"(?<=\d)\s*(?:[xX]|\*)\s*(?=10\s*\^)", r"\\times "),

@@ -25,6 +25,13 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("-7", {C: ["-7", "\u22127"], W: ["7"]}),  # also a Unicode minus
     # fractions and decimals, of which six decimals are compared
     ("1/3", {C: ["0.333333"], W: ["0.33"]}),
+    # decimals that repeat
+    (r"0.\overline{3}", {C: ["1/3", r"0.\overline{3}", r"0.\bar 3", r"0.\overline{33}"], W: ["0.3", "3"]}),
+    ("1/6", {C: [r"0.1\overline{6}", r"0.16\overline{6}", r".1\overline{6}"], W: [r"0.\overline{16}"]}),
+    (r"-\frac{7}{3}", {C: [r"-2.\overline{3}"], W: [r"2.\overline{3}"]}),
+    (r"0.1\overline{6}", {W: ["0.6"]}),
+    ("1", {C: [r"0.\overline{9}"]}),
+    (r"\overline{AB}", {C: [r"\overline{AB}"]}),
     # spaces between thousands
     (r"10\,000", {W: ["0"]}),
     (r"10\;000", {C: ["10000"]}),
