@@ -20,7 +20,7 @@ from tasks.store.layout import EXAMPLES_FILE, METRICS_FILE, ROLLOUTS_FILE, VERDI
 from tasks.store.tables import EXAMPLES, metrics_schema, stream_table, write_table
 from tasks.tracking import open_tracker
 from tasks.train.backends import open_backend
-from tasks.train.backends.backend import trainable
+from tasks.train.backends.backend import convert_parameters, trainable
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
 from tasks.train.diagnostics import noted_updates
@@ -196,6 +196,8 @@ def load_trainer(
     reference = None
     if base and settings.objective.needs_reference:
         reference = fitting_scorer(load_model(base), settings.logp_chunk_tokens)
+        # As the policy computes: otherwise equal weights would have a KL.
+        convert_parameters(reference.model, settings.backend.dtype)
     return Trainer(backend, settings, max_response_tokens, seed, reference, updates)
 
 

@@ -52,8 +52,13 @@ def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
 def test_bytes_of_each_weight_by_zero_stage(backend: dict[str, object], per_weight: float) -> None:
     values = paper().model_dump(mode="json")
     values["optimize"]["backend"] = backend
-    lasting = lasting_bytes(training_memory(RunSettings.parse(values), SHAPE, 4))
+    run = RunSettings.parse(values)
+    lasting = lasting_bytes(training_memory(run, SHAPE, 4))
     assert lasting == pytest.approx(per_weight * SHAPE.parameters)
+    # The reference of a KL is whole on every GPU, in the dtype of the backend.
+    kl = run.override("optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.1}'")
+    reference = (2 if run.optimize.backend.dtype == "bfloat16" else 4) * SHAPE.parameters
+    assert lasting_bytes(training_memory(kl, SHAPE, 4)) - lasting == pytest.approx(reference)
 
 
 @pytest.mark.parametrize(
