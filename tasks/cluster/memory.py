@@ -23,7 +23,7 @@ def training_memory(run: RunSettings, shape: Shape, gpus: int) -> dict[str, floa
     # From ZeRO 2 on, offloading the moments offloads the gradients too.
     offloaded = (zero.get("offload_optimizer") or {}).get("device", "none") != "none"
     tokens = micro_batch_tokens(run, gpus)
-    reference = _FULL * shape.parameters if run.optimize.objective.needs_reference else 0
+    reference = width * shape.parameters if run.optimize.objective.needs_reference else 0
     chunk = _FULL * 2 * shape.vocabulary * min(tokens, run.optimize.logp_chunk_tokens)  # logits and their log-softmax
     return {
         "weights": width * shape.parameters / by_weights + reference,

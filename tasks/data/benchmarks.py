@@ -26,6 +26,7 @@ from tasks.store.fetch import check_fingerprint
 from tasks.store.layout import PROMPTS_FILE
 from tasks.store.records import Record
 from tasks.store.tables import CHATS, PROMPTS, write_table
+from tasks.verify.notation import plain_text
 from tasks.verify.pool import shared_verifier, shorten
 from tasks.verify.verdicts import Outcome
 
@@ -33,6 +34,8 @@ FILE = "benchmark.json"
 _NAMED = 8
 """Largest number of gold answers in a message."""
 _SHOWN_CHARACTERS = 60
+_NO_ANSWERS = frozenset({"proof", "notfound", "not found", "unknown", "none", "n/a", "null"})
+"""Words that data sets have in place of an answer. A policy could earn the reward by writing them."""
 
 
 class BenchmarkNote(Record):
@@ -147,7 +150,9 @@ def _check_unchanged(store: Store, data: dict[str, Any], setting: str) -> None:
 
 
 def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: VerifySettings, name: str) -> dict[str, str]:
-    """Return the gold answers that math-verify does not find equal to themselves, by prompt_id; long ones are cut.
+    """Return the gold answers that cannot be used, by prompt_id; long ones are cut.
+
+    They are those that math-verify does not find equal to themselves, and words that stand in place of an answer.
 
     Tests of programs are not checked here: they are read when a program is judged. Generated answers need no check.
     A user's function is called once, with the first prompt and its gold answer as response, and must not crash.
@@ -179,7 +184,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
     return {
         row["prompt_id"]: shorten(row["answer"], _SHOWN_CHARACTERS)
         for row, verdict in zip(rows, verdicts, strict=True)
-        if verdict.outcome is not Outcome.CORRECT
+        if verdict.outcome is not Outcome.CORRECT or plain_text(row["answer"]).lower().strip(" .") in _NO_ANSWERS
     }
 
 

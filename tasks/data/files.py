@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -173,21 +174,24 @@ def _parse_row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
         text = _text_of(fields, source.answer, source, several=True)
     except ValueError as error:
         return partial, str(error)
-    answer, level = _gold(text, source), fields.get(_LEVEL)
+    answer = _gold(text, source)
     if not answer:
         reason = {
             "hashes": "there is no text after ####",
             "boxed": "there is no closed \\boxed{} with a text",
         }.get(source.gold, "there are only dollar signs")
         return partial, f"{source.answer} holds no answer: {reason}"
-    if level is not None and (type(level) is not int or level not in _LEVELS):
-        if source.hub is None:
-            return partial, f"level {level!r}; allowed: a whole number of 32 bits"
-        level = None
     messages = json.dumps(chat, ensure_ascii=False) if chat else None
     name = partial.get("prompt_id") or hashlib.sha256((messages or prompt).encode()).hexdigest()[:16]
-    row = {"prompt_id": name, "prompt": prompt, "answer": answer, "level": level}
+    row = {"prompt_id": name, "prompt": prompt, "answer": answer, "level": _level(fields.get(_LEVEL))}
     return row | {"messages": messages} if messages else row, ""
+
+
+def _level(value: Any) -> int | None:
+    """Return a whole number, or the one at the end of a text such as ``Level 5``; None for anything else."""
+    if isinstance(value, str) and (found := re.search(r"(?<![0-9])[0-9]{1,10}$", value)):
+        value = int(found[0])
+    return value if type(value) is int and value in _LEVELS else None
 
 
 def _fields(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,16 @@ import torch
 import transformers
 import transformers.utils.logging
 from safetensors import safe_open
+from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from tasks.errors import DataError, SettingsError, explain
 from tasks.models.files import GENERATION, read_json, stored_shapes, weight_files
@@ -26,6 +34,7 @@ if not torch.cuda.is_available():
 AGAIN = "Fetch the model's files again, or save them with save_pretrained."
 OPTIMIZER = "optimizer"
 """Name of the folder in a policy that holds the optimizer's state, which only training reads."""
+_PROBE = "Let x = 5.\n\n  Then x + 12 = 17."
 
 
 def has_code(path: Path) -> bool:
@@ -36,11 +45,30 @@ def has_code(path: Path) -> bool:
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a policy folder.
 
+    Classes of transformers, such as LlamaTokenizer, build some parts themselves and take the rest from tokenizer.json.
+    Where the tokens of a text are then others than those of the file itself, the whole file is taken.
+
     Raises:
         DataError: transformers cannot load it.
     """
     with explain(cannot_load(path, "its tokenizer"), AGAIN):
-        return AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
+        if type(tokenizer) is not PreTrainedTokenizerFast and type(tokenizer).__module__.startswith("transformers."):
+            expected = _file_token_ids(path / "tokenizer.json", _PROBE)
+            if expected is not None and expected != tokenizer(_PROBE, add_special_tokens=False)["input_ids"]:
+                return PreTrainedTokenizerFast.from_pretrained(path)
+        return tokenizer
+
+
+def _file_token_ids(file: Path, text: str) -> list[int] | None:
+    """Return the ids of a text by the file alone; None where there is no file."""
+    if not file.is_file():
+        return None
+    alone = Tokenizer.from_file(str(file))
+    alone.no_padding()
+    alone.no_truncation()
+    ids: list[int] = alone.encode(text, add_special_tokens=False).ids
+    return ids
 
 
 def cannot_load(path: Path, what: str) -> str:

@@ -4,7 +4,7 @@ A trained policy holds the merged weights, which every engine loads like those o
 format, from which the next stage continues.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from tasks.errors import ArtifactError, SettingsError
+from tasks.errors import ArtifactError, DataError, SettingsError
 from tasks.settings import LoraSettings
 
 ADAPTER = "adapter"
@@ -82,14 +82,34 @@ def merge_adapters(
 
     ``weights`` have the names of the base policy's folder, or those of a model to which adapters were added; the
     result has the names of the folder.
+
+    Raises:
+        DataError: some adapters belong to none of the weights.
     """
+    left = dict(adapters)
     for inner, weight in weights:
         name, whole = inner.replace(_FROZEN, "."), weight.float()
         layer = name.removesuffix(".weight")
-        if (down := adapters.get(f"{layer}.lora_A{_ADAPTER_SUFFIX}")) is not None:
-            up = adapters[f"{layer}.lora_B{_ADAPTER_SUFFIX}"]
+        if (down := left.pop(f"{layer}.lora_A{_ADAPTER_SUFFIX}", None)) is not None:
+            up = left.pop(f"{layer}.lora_B{_ADAPTER_SUFFIX}")
             whole = whole + settings.alpha / settings.rank * (up.float() @ down.float())
         yield name, whole
+    check_merges(left, ())
+
+
+def check_merges(adapters: Iterable[str], weights: Collection[str]) -> None:
+    """Check that every adapter, by the model's name for it, belongs to one of a folder's weights.
+
+    Raises:
+        DataError: some do not, because the folder has other names than the model.
+    """
+    layers = sorted({name.partition(".lora_")[0] for name in adapters})
+    if lacking := [layer for layer in layers if f"{layer}.weight" not in weights]:
+        raise DataError(
+            f"optimize.lora: {len(lacking)} of the weights that get adapters are not in the policy's folder by the "
+            f"model's names, such as {lacking[0]}.weight, so the adapters could not be merged. Load the model with "
+            "AutoModelForCausalLM, save it with save_pretrained and name that folder, or leave optimize.lora out."
+        )
 
 
 def _config(settings: LoraSettings):  # type: ignore[no-untyped-def]  # of a package that may be missing

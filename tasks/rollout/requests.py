@@ -21,7 +21,7 @@ def build_requests(
 ) -> list[Request]:
     """Return a request for each row and each sample index, ordered by row and then by sample.
 
-    ``purpose`` and ``seed`` are those of ``sampling_seed``; ``context_tokens`` is the policy's longest sequence.
+    ``purpose`` and ``seed`` are those of ``sampling_seed``; ``context_tokens`` is the engine's longest sequence.
 
     Raises:
         DataError: a prompt has no tokens, ends with the end-of-text token, or leaves no room for a response. See
@@ -60,6 +60,6 @@ def _unfit(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_token
     if len(ids) + max_new_tokens > context_tokens:
         return (
             f"{len(ids)} tokens and max_new_tokens {max_new_tokens} exceed the policy's context of {context_tokens}. "
-            "Lower max_new_tokens, or remove the prompt."
+            "Lower max_new_tokens, raise max_model_len of the engine if it is set, or remove the prompt."
         )
     return ""

@@ -173,9 +173,8 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from vllm import LLM
 
-    options: dict[str, Any] = {}
-    if settings.batch_tokens is not None:
-        options["max_num_batched_tokens"] = settings.batch_tokens
+    sizes = {"max_num_batched_tokens": settings.batch_tokens, "max_model_len": settings.max_model_len}
+    options: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
     if on_gpu:
         options["gpu_memory_utilization"] = settings.gpu_memory_share
         options["enable_sleep_mode"] = takes_turns

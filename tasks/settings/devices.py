@@ -76,6 +76,10 @@ class VllmSettings(EngineSettings):
     moments need the rest."""
     batch_tokens: int | None = Field(None, ge=1)
     """Largest number of tokens in a forward pass; vLLM's default when null."""
+    max_model_len: int | None = Field(None, ge=1)
+    """Largest number of tokens of a prompt and its response together; that of the model when null. vLLM does not start
+    unless the KV cache has room for so many. A prompt that leaves no room for ``max_new_tokens`` is refused by name, or
+    counts as missing (``rollout.max_missing_share``)."""
     prefix_caching: bool = True
     """Compute the keys and values of a prompt once for all of its responses."""
     chunked_prefill: bool = True

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
-from tasks.models.loading import OPTIMIZER, enough_memory, load_model
-from tasks.models.lora import ADAPTER, add_adapters, load_adapters
+from tasks.models.loading import OPTIMIZER, enough_memory, load_model, weight_names
+from tasks.models.lora import ADAPTER, add_adapters, check_merges, load_adapters
 from tasks.process.interruption import save_on_sigterm
 from tasks.process.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
@@ -20,6 +20,7 @@ from tasks.store.layout import EXAMPLES_FILE, METRICS_FILE, ROLLOUTS_FILE, VERDI
 from tasks.store.tables import EXAMPLES, RESPONSE, stream_table, write_table
 from tasks.tracking import open_tracker
 from tasks.train.backends import open_backend
+from tasks.train.backends.backend import convert_parameters, trainable
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
 from tasks.train.diagnostics import noted_updates
@@ -177,8 +178,8 @@ def load_trainer(
     an objective with a KL to it, and for adapters, which are trained beside its weights.
 
     Raises:
-        DataError: adapters are to be trained beside weights that were trained themselves, or the model is of a kind
-            that cannot be scored.
+        DataError: adapters are to be trained beside weights that were trained themselves, or could not be merged into
+            the weights of their folder, or the model is of a kind that cannot be scored.
     """
     release()
     # DeepSpeed moves to its GPU only what stays there: in bfloat16 its own partition of the fp32 weights.
@@ -186,6 +187,7 @@ def load_trainer(
     model = load_model(start_folder(settings, folder, base), to_device=to_device)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed)
+        check_merges(trainable(model), weight_names(start_folder(settings, folder, base)))
         if (folder / ADAPTER).is_dir():
             load_adapters(folder / ADAPTER, model)
         elif (folder / OPTIMIZER).is_dir():
@@ -198,6 +200,8 @@ def load_trainer(
     reference = None
     if base and settings.objective.needs_reference:
         reference = fitting_scorer(load_model(base), settings.logp_chunk_tokens)
+        # As the policy computes: otherwise equal weights would have a KL.
+        convert_parameters(reference.model, settings.backend.dtype)
     return Trainer(backend, settings, max_response_tokens, seed, reference, updates)
 
 

@@ -11,7 +11,7 @@ from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy.core.relational import Relational
 
-from tasks.verify.notation import has_base, readings, words
+from tasks.verify.notation import choice, has_base, has_second_number, mixed_text, readings, words
 from tasks.verify.verdicts import Outcome
 
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
@@ -35,12 +35,29 @@ def judge(gold: str, answer: str) -> Outcome:
     if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(answer):
         return Outcome.CORRECT if int(gold) == int(answer) else Outcome.WRONG
     try:
-        return _compare(gold, answer)
+        outcome = _compare(gold, answer)
     except Exception:  # The comparison failed: without an outcome, the response would get a silent 0.
         return Outcome.CRASHED
+    if outcome is Outcome.CORRECT or (text := mixed_text(gold)) is None:
+        return outcome
+    if text == mixed_text(answer):
+        return Outcome.CORRECT
+    return Outcome.WRONG if outcome is Outcome.GOLD_UNPARSABLE else outcome
 
 
 def _compare(gold: str, answer: str) -> Outcome:
+    right, chosen = choice(gold), choice(answer)
+    if right and chosen:
+        same = right[0] == chosen[0]
+        if not same or not (right[1] and chosen[1]):
+            return Outcome.CORRECT if same else Outcome.WRONG
+    # A side without a letter is compared with the value of the other.
+    return _compare_values((right and right[1]) or gold, (chosen and chosen[1]) or answer)
+
+
+def _compare_values(gold: str, answer: str) -> Outcome:
+    if has_second_number(gold) or has_second_number(answer):
+        return Outcome.WRONG
     expected = words(gold)
     if expected is not None:
         if (answer_words := words(answer)) is not None:

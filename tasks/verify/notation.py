@@ -8,6 +8,7 @@ words are compared without math-verify.
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 _BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
@@ -17,6 +18,10 @@ r"""Stands before a command of one character, because ``\\`` ends a line of a ma
 _STYLE = r"\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])"
 _NUMBER = r"\d+(?:\.\d+)?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
+_GAP = r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))"
+_TEXT = r"\\(?:text|mbox|textbf|textrm|textnormal|mathrm)\s*\{"
+_SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+_SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
 _VULGAR = (
     "½1/2 ⅓1/3 ⅔2/3 ¼1/4 ¾3/4 ⅕1/5 ⅖2/5 ⅗3/5 ⅘4/5 ⅙1/6 ⅚5/6 ⅐1/7 ⅛1/8 ⅜3/8 ⅝5/8 ⅞7/8 ⅑1/9 ⅒1/10"  # character, value
 )
@@ -54,6 +59,20 @@ def _without_spaces(found: re.Match[str]) -> str:
 
 def _exponent(found: re.Match[str]) -> str:
     return rf"{found[1].removesuffix('.')}\times 10^{{{int(found[2])}}}"
+
+
+def _repeating(found: re.Match[str]) -> str:
+    """Return the fraction that a repeating decimal is."""
+    once, again = found["once"], found["group"] or found["digit"]
+    tens, nines = 10 ** len(once), 10 ** len(again) - 1
+    value = Fraction(int(f"{found['whole']}{once}" or "0") * nines + int(again), tens * nines)
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _scaled(found: re.Match[str]) -> str:
+    """Return the factors that words such as million are, and the text behind them."""
+    product = "".join(rf"\times {_SCALES[word]}" for word in found["words"].split())
+    return rf"{product}\text{{ {found['unit']}}}" if found["unit"] else product
 
 
 def _in_text(found: re.Match[str]) -> str:
@@ -120,6 +139,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w.{^(])",
         _exponent,
     ),
+    (
+        "0.1\\overline{6} is a fraction",
+        r"(?<![\w.])(?<!\d,)(?P<whole>\d{0,30})\.(?P<once>\d{0,30})\s*\\(?:overline|bar)\s*"
+        r"(?:\{\s*(?P<group>\d{1,30})\s*\}|(?P<digit>\d))(?!\s*_)",
+        _repeating,
+    ),
     ("4.5e-3 is a power of ten", r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+)[eE]([+-]?\d+)(?![\w.{^(])", _exponent),
     ("x and * before a power of ten multiply", r"(?<=\d)\s*(?:[xX]|\*)\s*(?=10\s*\^)", r"\\times "),
     ("an exponent has all of its digits", r"\^\s*([+-]\s*\d+)", r"^{\1}"),
@@ -165,6 +190,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         rf"\\(?:text|mbox)\s*\{{\s*({_NUMBER})\s+([a-zA-Z][a-zA-Z .]*)\}}",
         r"\1\\text{ \2}",
     ),
+    (
+        "3 million is a product",
+        rf"(?<=[\d}}])\s*{_TEXT}\s*{_SCALE}\s*(?P<unit>[^{{}}]*)\}}",
+        _scaled,
+    ),
+    ("3 million is a product", rf"(?<=[\d}}])\s+{_SCALE}(?P<unit>)", _scaled),
     ("words behind a number are its unit", r"(?<=[\d}])( +)([a-zA-Z]{4,}(?: [a-zA-Z]+)*)$", _in_text),
     (
         "units have powers",
@@ -203,6 +234,42 @@ def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
     return (text,)
 
 
+_SECOND_NUMBER = re.compile(
+    rf"\d(?:\}}|{_GAP})*{_TEXT}(?!\s*(?:[eEi]|,?\s*(?:and|or)?\s*,?)\s*\}})(?=[^{{}}a-zA-Z]*[a-zA-Z])[^{{}}]*\}}{_GAP}*\d"
+)
+
+
+def has_second_number(text: str) -> bool:
+    """Return True if a number, words and a second number are one quantity, as in 10 feet 6 inches.
+
+    math-verify would take the words and all behind them for the unit of the first number.
+    """
+    return _SECOND_NUMBER.search(text) is not None
+
+
+_STYLED = re.compile(rf"{_TEXT}([^{{}}]*)\}}")
+# The value begins as a number or a word, so that (A, B), (A)(B), A: 12, B: 5 and (A) and (C) are no choices.
+_CHOICE = re.compile(
+    rf"\s*(?:\((?P<round>[A-E])\)|(?P<marked>[A-E])[).:]|(?P<bare>[A-E])(?=\s*$)){_GAP}*"
+    r"(?P<value>(?!.*(?:\([A-E]\)|[A-E][).:]))"
+    rf"(?:-?(?:[\d.]|\\?\$|\\(?:[cdt]?frac|sqrt|pi)(?![a-zA-Z]))|{_TEXT}\s*(?!(?:and|or)\b)[a-zA-Z]).*)?"
+)
+
+
+def choice(text: str) -> tuple[str, str] | None:
+    r"""Return the letter and the value of a choice, as C and 12 for ``\textbf{(C)}\ 12``; None for other answers.
+
+    The value is empty where there is only a letter.
+    """
+    plain = text.strip(" $")
+    if styled := _STYLED.match(plain):
+        plain = f"{styled[1]} {plain[styled.end() :]}"
+    found = _CHOICE.fullmatch(plain.strip())
+    if found is None:
+        return None
+    return found["round"] or found["marked"] or found["bare"], found["value"] or ""
+
+
 def has_base(text: str) -> bool:
     """Return True if a number in the text has a base."""
     return "_" in text and _BASE.search(text) is not None
@@ -214,6 +281,7 @@ _WRAPPED = re.compile(
 )
 _BETWEEN = re.compile(r"\s*(?:[,;]|(?<![^\s])(?:and|or)(?![^\s]))\s*")
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-./]+[^\W\d_]+)*\.?")
+_MIXED = re.compile(r"(?=.*[^\W\d_])[\w ,;.:'()/-]+")
 _TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?(?: ?[ap]\.?m\.?)?")
 _NO_WORDS = frozenset(_FUNCTIONS.split("|"))
 
@@ -229,6 +297,17 @@ def is_word(text: str) -> bool:
     )
 
 
+def plain_text(text: str) -> str:
+    """Return an answer without commands for text, braces and dollar signs, and with single spaces."""
+    return " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").split())
+
+
+def mixed_text(text: str) -> str | None:
+    """Return letters, digits and punctuation as plain text, as June 20 and A,C; None if there is other content."""
+    plain = re.sub(" ?([,;]) ?", r"\1", plain_text(text))
+    return plain if _MIXED.fullmatch(plain) else None
+
+
 def words(text: str) -> tuple[str, ...] | None:
     """Return the items of an answer in words, in alphabetical order; None if an item has other content.
 
@@ -236,7 +315,7 @@ def words(text: str) -> tuple[str, ...] | None:
     """
     if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
         return None
-    plain = " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").lower().split())
+    plain = plain_text(text).lower()
     if "\\" in plain:
         return None
     items = [item.strip(" .") for item in _BETWEEN.split(plain) if item.strip(" .")]

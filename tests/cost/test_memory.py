@@ -16,6 +16,7 @@ from tasks.models.scorer import Scorer, pack
 from tasks.settings import RunSettings
 from tasks.train.backends import open_backend
 from tests.cost import COSTS, paper
+from tests.settings import override
 from tools import ROOT
 
 SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
@@ -46,8 +47,13 @@ def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
 def test_bytes_of_each_weight_by_zero_stage(backend: dict[str, object], per_weight: float) -> None:
     values = paper().model_dump(mode="json")
     values["optimize"]["backend"] = backend
-    lasting = memory.lasting_bytes(memory.training_memory(RunSettings.parse(values), SHAPE, 4))
+    run = RunSettings.parse(values)
+    lasting = memory.lasting_bytes(memory.training_memory(run, SHAPE, 4))
     assert lasting == pytest.approx(per_weight * SHAPE.parameters)
+    # The reference of a KL is whole on every GPU, in the dtype of the backend.
+    kl = override(run, "optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.1}'")
+    reference = (2 if run.optimize.backend.dtype == "bfloat16" else 4) * SHAPE.parameters
+    assert memory.lasting_bytes(memory.training_memory(kl, SHAPE, 4)) - lasting == pytest.approx(reference)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,31 @@ def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_p
     assert store.manifests("prompts") == []
 
 
+def test_words_in_place_of_an_answer_are_unusable(store: Store, tmp_path: Path) -> None:
+    answers = [
+        "1",
+        "none of them",
+        "proof",
+        r"\text{Proof.}",
+        "notfound",
+        "not found",
+        "unknown",
+        "None",
+        "N/A",
+        "null",
+    ]
+    rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": one} for number, one in enumerate(answers)]
+    path = tmp_path / "all.jsonl"
+    path.write_bytes(lines(rows))
+    settings = PromptsSettings(path=str(path), prompts_per_stage=1, held_out_share=0, max_unusable_share=0.8)
+    folder = store.path(prepare_training(store, settings))
+    assert read_table(folder / "training.parquet")["answer"].to_pylist() == answers[:2]
+    with pytest.raises(
+        DataError, match=r"mine: 8 of 10 gold answers cannot be read by the verifier: 2 \('proof'\), 3 "
+    ):
+        benchmark(store, path.rename(tmp_path / "mine.jsonl"), rows)
+
+
 def test_generated_problems_of_a_benchmark_are_not_trained_on(store: Store) -> None:
     """The benchmark holds out a larger share of all problems than the training set."""
     settings = PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings(levels=[1]))

@@ -1,13 +1,15 @@
 """Adapters change nothing at first, are merged for generation, and are refused where they do not fit."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tasks.errors import ArtifactError, DataError
 from tasks.models.loading import load_model
-from tasks.models.lora import ADAPTER
+from tasks.models.lora import ADAPTER, merge_adapters
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import LoraSettings
 from tasks.train.batches import Responses
@@ -89,3 +91,22 @@ def test_a_policy_with_trained_weights_takes_no_adapters(base: Path, responses: 
     save_optimizer(tmp_path, trainer.backend, 1)
     with pytest.raises(DataError, match=r"all weights of this policy were trained, so optimize\.lora cannot go on"):
         load_trainer(tmp_path, SETTINGS, 12, 0, base)
+
+
+def test_adapters_that_cannot_be_merged_into_the_weights_of_the_folder_are_refused(
+    base: Path, responses: Responses, tmp_path: Path
+) -> None:
+    weights = load_file(base / "model.safetensors")
+    trainer = trained(base, responses, tmp_path / "policy", 1)
+    # transformers loads these names too, which some models on the hub have.
+    short = {name.removeprefix("model."): weight for name, weight in weights.items()}
+    with pytest.raises(
+        DataError, match=r"14 of the weights that get adapters .* model\.layers\.0\.mlp\.down_proj\.weight"
+    ):
+        dict(merge_adapters(short.items(), dict(trainer.backend.weights()), LoraSettings()))
+    other = tmp_path / "other"
+    shutil.copytree(base, other)
+    save_file(short, other / "model.safetensors", metadata={"format": "pt"})
+    load_model(other)
+    with pytest.raises(DataError, match=r"optimize\.lora: 14 of the weights that get adapters .* save_pretrained"):
+        load_trainer(other, SETTINGS, 12, 0, other)

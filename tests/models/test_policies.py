@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 from tasks.data.arithmetic import BOXED, PROGRAM, Form, problems
 from tasks.errors import DataError
-from tasks.models.loading import folder_weights, load_model, stop_token_ids
+from tasks.models.loading import folder_weights, load_model, load_tokenizer, stop_token_ids
+from tasks.models.prompts import token_ids
 from tasks.models.step import prepare_policy
 from tasks.models.tiny import build_tokenizer
 from tasks.settings import ArithmeticSettings, PolicySettings
@@ -18,7 +21,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
 from tasks.store.s3 import connect
 from tests.conftest import SMALL
-from tests.llama import TURN_END, byte_tokenizer, llama
+from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
 
 Small = tuple[Store, ArtifactRef]
 
@@ -134,3 +137,43 @@ def test_stop_tokens_are_those_of_the_generation_settings_and_of_the_tokenizer(f
     assert stop_token_ids(folder) == [1]
     # Generation settings with </s>, and a tokenizer that ends a turn with <|im_end|>.
     assert stop_token_ids(llama(tmp_path / "llama", byte_tokenizer(eos=TURN_END))) == [1, 3]
+
+
+def named(folder: Path, kind: str, tokenizer_class: str) -> Path:
+    """Name the kind of a folder's model and the class of its tokenizer, as some models on the hub do."""
+    for name, change in (
+        ("config.json", {"model_type": kind}),
+        ("tokenizer_config.json", {"tokenizer_class": tokenizer_class}),
+    ):
+        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | change))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_a_byte_level_tokenizer_keeps_its_spaces_whatever_class_its_folder_names(tmp_path: Path, kind: str) -> None:
+    # DeepSeek-R1-Distill-Llama and DeepSeek-R1-0528-Qwen3 name this class, which reads spaces of SentencePiece.
+    expected = byte_tokenizer(eos=TURN_END, adds="<s> $A", template=CHATML)
+    taken = load_tokenizer(named(llama(tmp_path / "llama", expected), kind, "LlamaTokenizerFast"))
+    text = "a b\n\n  c"
+    assert taken(text)["input_ids"] == expected(text)["input_ids"]
+    assert taken.decode(expected(text)["input_ids"], skip_special_tokens=True) == text
+    assert (taken.bos_token, taken.eos_token, taken.pad_token) == ("<s>", TURN_END, "</s>")
+    rows = [{"prompt": text, "chat": chat, "date": "26 Jul 2024"} for chat in (False, True)]
+    assert token_ids(taken, rows) == token_ids(expected, rows)
+
+
+def test_a_tokenizer_of_sentencepiece_keeps_its_class(tmp_path: Path) -> None:
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abx"]
+    made = Tokenizer(
+        models.BPE({text: place for place, text in enumerate(texts)}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    taken = load_tokenizer(named(llama(tmp_path / "llama", tokenizer), "llama", "LlamaTokenizerFast"))
+    assert type(taken).__name__ == "LlamaTokenizer"
+    ids = taken("a b\n\n  x")["input_ids"]
+    assert ids == made.encode("a b\n\n  x").ids
+    assert taken.decode(ids) == "a b\n\n  x"

@@ -232,9 +232,17 @@ def test_vllm_that_does_not_start_is_tried_again_unless_its_settings_are_wrong(
     ("settings", "message"),
     [
         ({"tensor_parallel": 64}, r"engine.tensor_parallel: 64 GPUs asked for, and this machine has \d+. Lower"),
+        ({"max_model_len": 10**6}, r"(?s)vllm cannot load .*'max_model_len': 1000000.*max_model_len"),
         ({"batch_tokens": 1, "batch_size": 8}, r"(?s)vllm cannot load .*'batch_tokens': 1.*max_num_batched_tokens"),
     ],
 )
 def test_impossible_settings_of_vllm_are_refused(policy_folder: Path, settings: dict[str, int], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         load_engine(policy_folder, EngineSettings.parse({"kind": "vllm", "eager": True, **settings}))
+
+
+@pytest.mark.skipif("vllm" not in KINDS, reason="vLLM is not installed here")
+def test_vllm_reserves_for_sequences_of_the_length_that_is_asked_for(policy_folder: Path) -> None:
+    engine = load_engine(policy_folder, EngineSettings.parse({**fast("vllm"), "max_model_len": 40}))
+    assert engine.context_tokens == 40
+    engine.close()

@@ -4,12 +4,14 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, Qwen2Config
 
+from tasks.models.loading import load_model
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.train.backends.backend import MOMENTS
 from tasks.train.backends.torch_backend import TorchBackend
+from tasks.train.stage import load_trainer
 from tests.models.families import SHAPE, model
-from tests.train.small import settings
+from tests.train.small import Small, settings
 
 TOKENS = 2500
 
@@ -40,6 +42,20 @@ def test_bfloat16_is_as_near_at_the_end_of_a_long_response() -> None:
     assert far_T[-500:].mean() < 2 * far_T[:500].mean()
     assert {parameter.dtype for parameter in backend.model.parameters()} == {torch.bfloat16}
     for buffer, plain in zip(backend.model.buffers(), exact.model.buffers(), strict=True):
+        assert torch.equal(buffer, plain)
+
+
+@torch.no_grad()
+def test_the_reference_of_a_kl_computes_as_the_policy_does(small: Small) -> None:
+    folder = small[0].path(small[1])
+    kl = {"regulariser": {"kind": "reference_kl", "coefficient": 0.1}}
+    trained = settings(preset="grpo", objective=kl, backend={"kind": "torch", "dtype": "bfloat16"})
+    trainer = load_trainer(folder, trained, 12, 0, folder)
+    assert trainer.reference is not None
+    random = np.random.default_rng(0)
+    batch = pack([random.integers(2, 20, 4)], [random.integers(2, 20, 30)])
+    assert torch.equal(trainer.backend(batch)[0], trainer.reference(batch)[0])
+    for buffer, plain in zip(trainer.reference.model.buffers(), load_model(folder).buffers(), strict=True):
         assert torch.equal(buffer, plain)
 
 

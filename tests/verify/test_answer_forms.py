@@ -25,6 +25,13 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("-7", {C: ["-7", "\u22127"], W: ["7"]}),  # also a Unicode minus
     # fractions and decimals, of which six decimals are compared
     ("1/3", {C: ["0.333333"], W: ["0.33"]}),
+    # decimals that repeat
+    (r"0.\overline{3}", {C: ["1/3", r"0.\overline{3}", r"0.\bar 3", r"0.\overline{33}"], W: ["0.3", "3"]}),
+    ("1/6", {C: [r"0.1\overline{6}", r"0.16\overline{6}", r".1\overline{6}"], W: [r"0.\overline{16}"]}),
+    (r"-\frac{7}{3}", {C: [r"-2.\overline{3}"], W: [r"2.\overline{3}"]}),
+    (r"0.1\overline{6}", {W: ["0.6"]}),
+    ("1", {C: [r"0.\overline{9}"]}),
+    (r"\overline{AB}", {C: [r"\overline{AB}"]}),
     # spaces between thousands
     (r"10\,000", {W: ["0"]}),
     (r"10\;000", {C: ["10000"]}),
@@ -62,6 +69,16 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("16", {C: [r"\text{16 apples}"]}),
     ("10", {C: [r"10~\text{cm}"]}),
     ("90", {C: ["90\u00b0"]}),
+    # million is a factor; a number, words and another number are one quantity, which is compared as a text
+    ("3000000", {C: [r"3 \text{ million}", r"\$3 million", r"\text{3 million dollars}"], W: ["3 billion"]}),
+    ("3", {W: [r"3 \text{ million}", "3 thousand", r"3\text{ dozen}"]}),
+    (r"1.5\text{ million}", {C: ["1500000"], W: ["1.5"]}),
+    ("300000000", {C: ["3 hundred million"]}),
+    ("36", {C: ["3 dozen eggs"]}),
+    ("8", {C: [r"8 \text{ hundredths}"]}),  # a unit
+    ("10", {W: [r"10 \text{ feet } 6 \text{ inches}", r"10\,\mathrm{ft}\,6\,\mathrm{in}"]}),
+    (r"10 \text{ feet } 6 \text{ inches}", {C: [r"10\text{ feet }6\text{ inches}"], W: ["10", "126"]}),
+    (r"6 \text{ and } 8", {C: ["6, 8"]}),
     # equations, of which the last side counts; a false one is wrong, a rounded one is not false
     ("x=3", {C: ["x=3", "3"], W: ["y=3"]}),
     ("3", {C: ["x=3", "x = 1+2 = 3"]}),
@@ -78,6 +95,22 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("abc", {C: ["cba"]}),
     ("red, blue", {C: [r"\text{blue and red}"]}),
     (r"\text{no solution}", {C: ["No solution."]}),
+    # choices: a letter, a value, or both
+    ("C", {C: [r"\textbf{(C)}\ 12", r"\text{(C) 12}", "(C) 12", "C: 12", r"\text{C) } 12", "C)"], W: ["(D) 12", "12"]}),
+    (r"\textbf{(C)}\ 12", {C: ["C", "(C)", r"\text{C}", "12", "(C) 12"], W: ["D", "13", "(D) 12", "(C) 13", "12C"]}),
+    (r"$\mathrm{(E)}~2\sqrt{3}$", {C: [r"\sqrt{12}", "E"], W: ["A"]}),
+    (r"\textbf{(B)}\ \text{Monday}", {C: ["B", "monday"], W: ["Tuesday"]}),
+    ("12", {C: [r"\textbf{(C)}\ 12"], W: ["C"]}),
+    ("(A, B)", {C: ["(A,B)"], W: ["A", "B"]}),
+    (r"\{A, B\}", {W: [r"\text{(A)} \text{ and } \text{(C)}", "A"]}),
+    ("C(5,2)", {C: ["C(5,2)"], W: ["C", "(5,2)"]}),
+    ("A: 12, B: 5", {W: ["A", "12"]}),
+    # words with numbers, and lists of letters, are equal as texts at least
+    (r"\text{June 20}", {C: ["June 20"], W: ["June 21", "20"]}),
+    ("June 20", {C: [r"\text{June 20}"]}),
+    (r"\text{A, C}", {C: ["A,C", r"\text{A,C}"], W: ["A"]}),
+    ("A,C", {C: [r"\text{A, C}"]}),
+    ("7:45 p.m.", {C: [r"7:45 \text{ p.m.}"], W: ["8", "7:46 p.m."]}),  # math-verify reads no such gold answer
     # dollars and boxes around an answer
     ("$16$", {C: ["16"]}),
     (r"\boxed{16}", {C: ["16"]}),

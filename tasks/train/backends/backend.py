@@ -33,6 +33,15 @@ def adamw(weights: Iterable[nn.Parameter], settings: "OptimizeSettings") -> torc
     )
 
 
+def convert_parameters(model: PreTrainedModel, dtype: str) -> None:
+    """Convert a model's parameters to a dtype, which is float32 or bfloat16.
+
+    Buffers are kept: rounded frequencies of rotary embeddings would misplace the tokens of long responses.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(getattr(torch, dtype))
+
+
 def frozen_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
     """Return the parameters that updates do not change, by name: those beside adapters."""
     return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}

@@ -10,7 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from tasks.models.scorer import MicroBatch, Scorer
-from tasks.train.backends.backend import MOMENTS, Named, adamw, frozen_parameters, trainable
+from tasks.train.backends.backend import MOMENTS, Named, adamw, convert_parameters, frozen_parameters, trainable
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import OptimizeSettings
@@ -28,9 +28,7 @@ class TorchBackend:
         self._copied = settings.backend.dtype == "bfloat16"
         if self._copied:
             self._weights = {name: nn.Parameter(p.detach().clone()) for name, p in self._weights.items()}
-            for parameter in self.model.parameters():
-                # No buffers: rounded frequencies of rotary embeddings would misplace the tokens of long responses.
-                parameter.data = parameter.data.to(torch.bfloat16)
+            convert_parameters(self.model, settings.backend.dtype)
             for name, parameter in trainable(self.model).items():
                 parameter.register_post_accumulate_grad_hook(partial(_collect, self._weights[name]))
         self.optimizer = adamw(self._weights.values(), settings)
