@@ -58,6 +58,10 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}"]}),
     (r"2\pi", {C: ["2\u03c0"]}),
+    # expressions that are not evaluated, which can be the problem itself
+    ("69", {C: [r"57+3\cdot 4"]}),
+    ("385", {C: [r"\sum_{k=1}^{10} k^2"]}),
+    ("24", {C: [r"\gcd(24,48)"]}),
     # sets
     (r"\emptyset", {C: [r"\varnothing"]}),
     # intervals and points
