@@ -11,7 +11,7 @@ from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy.core.relational import Relational
 
-from tasks.verify.notation import choice, has_base, has_second_number, mixed_text, readings, words
+from tasks.verify.notation import choice, has_base, has_second_number, mixed_text, plain_text, readings, words
 from tasks.verify.verdicts import Outcome
 
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
@@ -57,7 +57,7 @@ def _compare(gold: str, answer: str) -> Outcome:
 
 def _compare_values(gold: str, answer: str) -> Outcome:
     if has_second_number(gold) or has_second_number(answer):
-        return Outcome.WRONG
+        return Outcome.CORRECT if plain_text(gold) == plain_text(answer) else Outcome.WRONG
     expected = words(gold)
     if expected is not None:
         if (answer_words := words(answer)) is not None:

@@ -82,6 +82,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("8", {C: [r"8 \text{ hundredths}"]}),  # a unit
     ("10", {W: [r"10 \text{ feet } 6 \text{ inches}", r"10\,\mathrm{ft}\,6\,\mathrm{in}"]}),
     (r"10 \text{ feet } 6 \text{ inches}", {C: [r"10\text{ feet }6\text{ inches}"], W: ["10", "126"]}),
+    (r"2 \text{ for } 0 < x", {C: [r"2\text{ for } 0 < x"], W: ["2"]}),
     (r"6 \text{ and } 8", {C: ["6, 8"]}),
     # equations, of which the last side counts; a false one is wrong, a rounded one is not false
     ("x=3", {C: ["x=3", "3"], W: ["y=3"]}),
