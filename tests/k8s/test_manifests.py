@@ -142,7 +142,7 @@ def test_a_checkpoint_of_7b_fits_into_the_grace_period(overlay: tuple[str, list[
 @pytest.mark.parametrize(("name", "weights"), [("gpu-1", 7.62e9), ("gpu-4", 7.62e9), ("gpu-8", 32.76e9)])
 def test_the_disk_of_training_holds_its_policies_and_checkpoints(name: str, weights: float) -> None:
     """The policy that it reads, the one that it writes, and the checkpoints that are kept with one being written."""
-    pod = DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml").pod("train")
+    pod = DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml").pods["train"]
     states = 2 + OperationSettings().checkpoints_kept + 1
     assert quantity(pod.ephemeral_storage) > states * weights * CHECKPOINT_BYTES_PER_WEIGHT
 
