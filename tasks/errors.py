@@ -36,7 +36,7 @@ class ArtifactError(UserError):
 
     recoverable = True
     problem = ""
-    """What is wrong, in short; empty if the error has no short form."""
+    """The problem without the place and the fix; empty if the error was not made by ``of``."""
 
     @classmethod
     def of(cls, place: str, problem: str, fix: str, details: str = "") -> Self:
