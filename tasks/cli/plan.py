@@ -216,7 +216,7 @@ def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
             _hours(phase.pod_seconds),
             _hours(phase.gpu_seconds) if phase.pod_gpus else DASH,
             duration(phase.wall_seconds),
-            f"{phase.price:,.2f}",
+            f"{phase.price:,.2f}" if phase.pod_gpus else DASH,
         )
     table.add_section()
     pods, price = (sum(phase.pods for phase in prediction.phases), sum(phase.price for phase in prediction.phases))
@@ -266,13 +266,12 @@ def _storage(plan: ClusterPlan) -> Table:
             "rollouts": prediction.kept_bytes - prediction.policy_bytes,
             "kept": prediction.kept_bytes,
             "besides, while a stage trains": prediction.unfinished_bytes,
-            "written": prediction.written_bytes,
         }
-        if plan.gpus:  # One machine reads nothing from the store that it wrote itself.
-            sizes["read"] = prediction.read_bytes
+        if plan.gpus:  # One machine moves nothing.
+            sizes["moved to and from pods"] = prediction.moved_bytes
         return {name: decimal(int(size)) for name, size in sizes.items()}
 
-    return _compare("storage and traffic, estimated", plan, cells)
+    return _compare("storage, estimated", plan, cells)
 
 
 def _price(plan: ClusterPlan) -> Table:

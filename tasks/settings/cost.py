@@ -50,18 +50,12 @@ class AcceleratorSettings(Settings):
 
 
 class StoragePriceSettings(Settings):
-    """Prices of object storage; a GB is 10^9 bytes."""
+    """Price of object storage; a GB is 10^9 bytes. Requests are below 1 % of a run's price, and left out."""
 
     gb_month: Number = Field(ge=0)
     """Price of storing a GB for a month."""
     months: Number = Field(ge=0)
     """Months that the artifacts of a run are kept."""
-    per_1000_puts: Number = Field(ge=0)
-    """Price of 1000 write or list requests."""
-    per_1000_gets: Number = Field(ge=0)
-    """Price of 1000 read requests."""
-    egress_gb: Number = Field(ge=0)
-    """Price of a GB that pods read from the store: 0 within a region."""
 
 
 class AssumptionSettings(Settings):
@@ -102,8 +96,6 @@ class CostSettings(Settings):
     """Currency of all prices."""
     accelerators: dict[str, AcceleratorSettings] = Field(min_length=1)
     """Accelerators by their names in Flyte; the first one is the default."""
-    cpu_pod_hour: Number = Field(ge=0)
-    """Price of a pod without GPUs for one hour."""
     storage: StoragePriceSettings
     assumptions: AssumptionSettings
 

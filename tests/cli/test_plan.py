@@ -158,7 +158,7 @@ def test_a_plan_takes_the_file_and_its_pods_have_the_time_that_is_foreseen(
     plan = json.loads(done.output)
     assert (plan["currency"], {one["source"] for one in plan["assumptions"]}) == ("USD", {"given", "assumed"})
     found = plan[system]
-    assert set(found["price"]) == {"GPUs, spot", "GPUs, on demand", "CPU pods", "storage and traffic"}
+    assert set(found["price"]) == {"GPUs, spot", "GPUs, on demand", "storage"}
     assert (found["mu"], found["updates"]) == (4 if system == "grpo" else 1024, 4096)
     phases = {phase["name"]: phase for phase in found["phases"]}
     for name, role in (("alternate", "train"), ("optimize", "train"), ("evaluate", "evaluate")):

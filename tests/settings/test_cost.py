@@ -23,7 +23,7 @@ PRICES = ROOT / "configs/prices.yaml"
         ({"assumptions": {"response_share": 0}}, "assumptions.response_share: got 0"),
         ({"assumptions": {"store_gb_per_second": "fast"}}, "store_gb_per_second: got 'fast'"),
         ({"assumptions": {"luck": 1}}, "assumptions.luck: unknown field"),
-        ({"cpu_pod_hour": None}, "cpu_pod_hour: got None"),
+        ({"storage": {"gb_month": None}}, "storage.gb_month: got None"),
         ({"storage": {"months": -1}}, "storage.months: got -1"),
     ],
 )
