@@ -64,10 +64,10 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
 
     last, base = history.stages[-1], history.of_kind("policy")[0]
     own = last.policy.settings
-    turns = "updates_per_rollout" in own
+    alternates = "updates_per_rollout" in own
     try:
-        rollout = RolloutSettings.parse(own["rollout"] if turns else last.rollouts[0].settings)
-        verify = VerifySettings.parse(own["verify"] if turns else last.verdicts[0].settings)
+        rollout = RolloutSettings.parse(own["rollout"] if alternates else last.rollouts[0].settings)
+        verify = VerifySettings.parse(own["verify"] if alternates else last.verdicts[0].settings)
         optimize = OptimizeSettings.parse({key: value for key, value in own.items() if key not in _OF_THE_LOOP})
         policy = PolicySettings.parse(base.settings)
         sampled, checked = _evaluations(history, rollout.engine)
@@ -75,10 +75,10 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
     _check_same_kind(run, policy, rollout, optimize, place)
     # Stages with another kind of training than the last one belong to another run, which this run continued.
-    stages = [stage for stage in history.stages if ("updates_per_rollout" in stage.policy.settings) == turns]
+    stages = [stage for stage in history.stages if ("updates_per_rollout" in stage.policy.settings) == alternates]
     trained, tokens = [stage.policy for stage in stages], 0.0
     for stage in stages:
-        generators, verifiers = ([stage.policy], [stage.policy]) if turns else (stage.rollouts, stage.verdicts)
+        generators, verifiers = ([stage.policy], [stage.policy]) if alternates else (stage.rollouts, stage.verdicts)
         facts, calls = stage.verdicts[0].facts, sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
         responses, mean = facts["responses"], _mean_tokens(facts)
         steps = calls * _steps(rollout.engine, responses / calls, mean, rollout.max_new_tokens)
@@ -99,7 +99,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluations}
     engine = _phase_seconds("load", evaluations) / len(engines)
     # An alternating task starts the trainer and an engine, unless the engine uses the trainer's weights.
-    engine_start = engine if turns and rollout.engine.own_weights else 0.0
+    engine_start = engine if alternates and rollout.engine.own_weights else 0.0
     amounts = {
         # The last stage is the best estimate of later stages.
         "response_share": _mean_tokens(last.verdicts[0].facts) / run.rollout.max_new_tokens,
@@ -113,7 +113,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         "store_gb_per_second": math.inf,  # Transfers are included in the seconds of the steps.
         "bytes_per_token": stored / tokens,
     }
-    if turns:
+    if alternates:
         updates = sum(stage.last_update - stage.first_update + 1 for stage in stages)
         amounts["switch_seconds"] = _phase_seconds("switch", trained) * history.updates_per_rollout / updates
 

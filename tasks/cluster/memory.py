@@ -73,7 +73,7 @@ def activation_bytes(run: RunSettings, shape: Shape) -> int:
 def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> dict[str, float]:
     """Return the memory of training on each GPU of a pool.
 
-    If generation and training take turns on a GPU, vLLM's share must fit beside the bytes that stay between updates.
+    If generation and training alternate on a GPU, vLLM's share must fit beside the bytes that stay between updates.
 
     Raises:
         SettingsError: training needs more memory than a GPU has.

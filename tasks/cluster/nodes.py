@@ -44,7 +44,7 @@ class NodeMatch(NamedTuple):
     """Reason why no pod fits; None if one fits now."""
 
 
-def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes_turns: bool = False) -> Object:
+def role_pod(role: Role, deployment: DeploymentSettings, template: Object, colocated: bool = False) -> Object:
     """Return the pod of a role's task as Flyte makes it, without its command.
 
     Flyte merges the template's containers ``default`` and ``primary`` into the container of the task, which has the
@@ -57,7 +57,7 @@ def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes
     sizes |= {GPU: str(pod.gpus)} if pod.gpus else {}
     containers = {container["name"]: container for container in spec.get("containers", ())}
     container = {**containers.get("default", {}), **containers.get("primary", {}), "name": "task"}
-    container |= {"image": deployment.image(role, takes_turns), "resources": {"requests": sizes, "limits": sizes}}
+    container |= {"image": deployment.image(role, colocated), "resources": {"requests": sizes, "limits": sizes}}
     key, _, value = deployment.spot_label.partition("=")
     spot = {"key": key, "operator": "In" if pod.interruptible else "NotIn", "values": [value]}
     terms, tolerations = [*required_terms(spec), {"matchExpressions": [spot]}], list(spec.get("tolerations", ()))

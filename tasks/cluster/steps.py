@@ -73,7 +73,7 @@ def predict(
 ) -> Prediction:
     """Predict a run on a pool, or in one process on this machine without a pool.
 
-    With ``alternating``, generation and training take turns in one task (``grpo``). Otherwise they are separate steps
+    With ``alternating``, generation and training alternate in one task (``grpo``). Otherwise they are separate steps
     (``mu_grpo``). CPU pods that take seconds (prompts, averages, the report) are below 1 % of the time, and left out.
     """
     mu, updates = baseline_mu(run) if alternating else run.updates_per_stage, stages * run.updates_per_stage

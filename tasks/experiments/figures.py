@@ -201,7 +201,7 @@ def _spans(history: History) -> Iterator[Span]:
 def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]:
     """Yield the phases of a step between two moments, one after the other.
 
-    If generation and training take turns in the step, every phase spans the whole time with its share.
+    If generation and training alternate in the step, every phase spans the whole time with its share.
     """
     phases: dict[str, float] = {}
     for phase, seconds in manifest.timings.phases.items():
@@ -211,9 +211,9 @@ def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]
         if seconds > 0:
             phases[lane] = phases.get(lane, 0.0) + seconds
     scale = min(1.0, (end - start) / sum(phases.values())) if phases else 0.0
-    turns = "generate" in phases and "optimize" in phases
+    alternating = "generate" in phases and "optimize" in phases
     for lane, seconds in phases.items():
-        if turns:
+        if alternating:
             yield lane, start, end, scale * seconds / (end - start)
         else:
             yield lane, start, start + scale * seconds, 1.0

@@ -151,7 +151,7 @@ def training_time(run: SystemRun) -> dict[str, float]:
 
 
 def _is_within(one: Timings, other: Timings) -> bool:
-    """Return whether one step ran inside the other, as when generation and updates take turns."""
+    """Return whether one step ran inside the other, as when generation and updates alternate."""
     return one.process == other.process and other.started <= one.started and one.finished <= other.finished
 
 

@@ -37,7 +37,7 @@ def step(
     mapped: bool = False,
     judges: bool = False,
     trains: bool = False,
-    takes_turns: bool = False,
+    colocated: bool = False,
 ) -> Callable[[Callable[Inputs, Logic[Made]]], Callable[Inputs, Made]]:
     """Make a cached task from a declaration, a function that takes the task's inputs and returns its logic.
 
@@ -51,7 +51,7 @@ def step(
             would do the work again after waiting for it; the store's lease makes executions wait instead.
         judges: whether it judges answers; its cache version then holds the versions of the packages that judge.
         trains: whether several processes may run it together; one of its inputs then holds OptimizeSettings.
-        takes_turns: whether it trains and generates, and so needs an image with both the trainer and an engine.
+        colocated: whether it trains and generates, and so needs an image with both the trainer and an engine.
     """
     cache_version = "-".join([version, *(f"{package}-{installed(package)}" for package in _JUDGES if judges)])
 
@@ -63,7 +63,7 @@ def step(
             cache_serialize=not mapped,
             enable_deck=True,
             deck_fields=(),  # Flyte's decks of source, packages and inputs repeat what our decks show.
-            **pod_options(role, takes_turns),
+            **pod_options(role, colocated),
         )(attempt(_cached(declared, cache_version)))
         # A map task takes over this metadata, and flytekit notes the deck in it only if the task itself is registered.
         decorated.metadata.generates_deck = True

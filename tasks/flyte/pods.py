@@ -13,14 +13,14 @@ from tasks.settings.deployment import DeploymentSettings, Role
 DEPLOYMENT = DeploymentSettings.current()
 
 
-def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
+def pod_options(role: Role, colocated: bool = False) -> dict[str, Any]:
     """Return the arguments of ``flytekit.task`` for a role: image, resources, template, attempts, secrets."""
     pod = DEPLOYMENT.pods[role]
     resources = Resources(
         cpu=pod.cpu, mem=pod.memory, ephemeral_storage=pod.ephemeral_storage, gpu=str(pod.gpus) if pod.gpus else None
     )
     return {
-        "container_image": DEPLOYMENT.image(role, takes_turns),
+        "container_image": DEPLOYMENT.image(role, colocated),
         "requests": resources,
         "limits": resources,
         "accelerator": GPUAccelerator(pod.accelerator) if pod.accelerator else None,

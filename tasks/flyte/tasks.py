@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("16", role="train", judges=True, trains=True, takes_turns=True)
+@step("16", role="train", judges=True, trains=True, colocated=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:

@@ -83,13 +83,13 @@ class Engine(Protocol):
     """Work since the engine was loaded, or since this was reset; ``generate`` adds to it."""
 
     @classmethod
-    def load(cls, folder: Path, settings: "EngineSettings", takes_turns: bool) -> "Engine":
+    def load(cls, folder: Path, settings: "EngineSettings", colocated: bool) -> "Engine":
         """Load a policy.
 
         Args:
             folder: the folder of the policy.
             settings: the kind of engine, and how it uses its devices.
-            takes_turns: whether this process trains too. It then gives weights to the engine, and needs the device's
+            colocated: whether this process trains too. It then gives weights to the engine, and needs the device's
                 memory while the engine rests.
 
         Raises:
@@ -136,12 +136,12 @@ def engine_of(folder: Path, policy_digest: str, settings: "EngineSettings") -> E
     return load_resident("engine", (policy_digest, settings.model_dump_json()), lambda: load_engine(folder, settings))
 
 
-def load_engine(folder: Path, settings: "EngineSettings", takes_turns: bool = False) -> Engine:
+def load_engine(folder: Path, settings: "EngineSettings", colocated: bool = False) -> Engine:
     """Load an engine, which the caller closes; see ``Engine.load``."""
     if torch.cuda.is_initialized():
         gc.collect()
         torch.cuda.empty_cache()  # An engine in another process needs the memory that training has cached here.
-    loaded: Engine = settings.load_class().load(folder, settings, takes_turns)
+    loaded: Engine = settings.load_class().load(folder, settings, colocated)
     return loaded
 
 

@@ -1,6 +1,6 @@
 """Generation with vLLM: token ids in and out, a seed for each request, log-probabilities of the sampled tokens.
 
-An engine that takes turns with training runs in the training process, so that it can take that process's tensors.
+A colocated engine runs in the training process, so that it can take that process's tensors.
 With several processes vLLM's executor ``external_launcher`` gives each an engine on one GPU. A rest is vLLM's sleep at
 level 2 (``enable_sleep_mode``), which releases weights and KV cache; on a CPU an engine does not sleep.
 """
@@ -33,12 +33,12 @@ _SEEDS = 2**63
 class VllmEngine:
     """An engine around ``vllm.LLM``; see ``Engine.load``."""
 
-    def __init__(self, folder: Path, settings: VllmSettings, takes_turns: bool = False) -> None:
+    def __init__(self, folder: Path, settings: VllmSettings, colocated: bool = False) -> None:
         self._joined = dist.is_initialized()
-        self._llm = _load(folder, settings, takes_turns)
+        self._llm = _load(folder, settings, colocated)
         self._stop_ids = stop_token_ids(folder)
         self._names = weight_names(folder)
-        self._sleeps = takes_turns and torch.cuda.is_available()
+        self._sleeps = colocated and torch.cuda.is_available()
         self._asleep = False
         self.context_tokens = int(self._llm.model_config.max_model_len)
         self.work = Work()
@@ -56,9 +56,9 @@ class VllmEngine:
         self._llm.llm_engine.step = counted  # vLLM has no public count of its steps.
 
     @classmethod
-    def load(cls, folder: Path, settings: VllmSettings, takes_turns: bool = False) -> "VllmEngine":
+    def load(cls, folder: Path, settings: VllmSettings, colocated: bool = False) -> "VllmEngine":
         """See ``Engine``."""
-        return cls(folder, settings, takes_turns)
+        return cls(folder, settings, colocated)
 
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
         """See ``Engine``. The longest prompts come first, so that no long request runs alone at the end."""
@@ -79,7 +79,7 @@ class VllmEngine:
         return [responses[index] for index in range(len(requests))]
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """See ``Engine``. Only an engine that takes turns can.
+        """See ``Engine``. Only a colocated engine can.
 
         vLLM's ``reload_weights`` takes weights by their names in a folder, prepares them for its kernels as at start,
         and writes them to the same addresses, which CUDA graphs refer to.
@@ -151,7 +151,7 @@ class VllmEngine:
         )
 
 
-def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
+def _load(folder: Path, settings: VllmSettings, colocated: bool) -> "LLM":
     if find_spec("vllm") is None:
         raise SettingsError(
             "engine.kind: vllm is not installed here. Install it with `pip install 'mu-grpo[gpu]'`, or set "
@@ -163,7 +163,7 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
             f"engine.tensor_parallel: {settings.tensor_parallel} GPUs asked for, and this machine has "
             f"{torch.cuda.device_count()}. Lower rollout.engine.tensor_parallel."
         )
-    if takes_turns:
+    if colocated:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     elif not on_gpu:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # starts five times as fast
@@ -177,8 +177,8 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
     options: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
     if on_gpu:
         options["gpu_memory_utilization"] = settings.gpu_memory_share
-        options["enable_sleep_mode"] = takes_turns
-    if takes_turns and dist.is_initialized():
+        options["enable_sleep_mode"] = colocated
+    if colocated and dist.is_initialized():
         options["distributed_executor_backend"] = "external_launcher"
     threads = torch.get_num_threads()
     try:
@@ -202,7 +202,7 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
         asked = settings.model_dump(exclude={"kind"})
         raise kind(f"engine.kind: vllm cannot load {folder} with rollout.engine {asked}: {error}") from error
     finally:
-        if takes_turns:
+        if colocated:
             torch.set_num_threads(threads)  # vLLM sets it to 1, and an offloaded optimizer needs all threads.
 
 

@@ -149,10 +149,10 @@ class DeploymentSettings(Settings):
                 raise ValueError(f"launch_plans.{name}.schedule: {plan.schedule!r}; allowed: {allowed}")
         return self
 
-    def image(self, role: Role, takes_turns: bool = False) -> str:
-        """Return the image of a role's pod; ``takes_turns`` is true for a task that generates and trains."""
+    def image(self, role: Role, colocated: bool = False) -> str:
+        """Return the image of a role's pod; ``colocated`` is true for a task that generates and trains."""
         image = self.pods[role].image
-        return f"{self.images}-{'alternate' if takes_turns and image == 'train' else image}:{self.tag}"
+        return f"{self.images}-{'alternate' if colocated and image == 'train' else image}:{self.tag}"
 
     @classmethod
     def read(cls, path: Path, named_by: str = VARIABLE) -> "DeploymentSettings":

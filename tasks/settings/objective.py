@@ -20,7 +20,7 @@ class AdvantageSettings(Settings):
     scale: Literal["std", "std_biased", "sqrt_eps", "batch_std", "none"] = "std"
     """Divisor of the advantages: std is the group's standard deviation with ddof 1, std_biased the one with ddof 0,
     sqrt_eps sqrt(variance + epsilon), batch_std the standard deviation of all rewards of the stage (of the refresh,
-    where generation and training take turns), and none 1 (Dr.GRPO)."""
+    where generation and training alternate), and none 1 (Dr.GRPO)."""
     epsilon: Number = Field(1e-6, ge=0)
     """Number that is added to the standard deviation, or to the variance with scale sqrt_eps."""
 

@@ -52,7 +52,7 @@ class RunSettings(Settings):
     evaluate: EvaluateSettings
     operation: OperationSettings = OperationSettings()
     updates_per_rollout: int | None = Field(None, ge=1)
-    """mu, for the workflow in which generation and training take turns. When null, all updates of a stage use the same
+    """mu, for the workflow in which generation and training alternate. When null, all updates of a stage use the same
     rollouts."""
     store: StorePlace = "runs"
     """The store of the run's artifacts: a folder or ``s3://bucket/prefix``."""
@@ -128,7 +128,7 @@ class RunSettings(Settings):
 
     @property
     def alternates(self) -> bool:
-        """Return True if generation and training take turns in one task, as in ``workflows/grpo.py``."""
+        """Return True if generation and training alternate in one task, as in ``workflows/grpo.py``."""
         return self.updates_per_rollout is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Generate, verify and train on the same devices, in turn: any preset at any mu.
+"""Alternate generation, verification and training on the same devices: any preset at any mu.
 
 With several processes each has an engine, which generates its share of a refresh's responses; all of them together
 train on all responses.
@@ -117,7 +117,7 @@ def train_alternating(
 
 @dataclass
 class Colocated:
-    """An engine and a trainer that take turns on the same devices, until this is closed."""
+    """An engine and a trainer that alternate on the same devices, until this is closed."""
 
     store: Store
     rollout: RolloutSettings
@@ -149,7 +149,7 @@ class Colocated:
         release()
         self.tokenizer = load_tokenizer(folder)
         # First the engine: vLLM looks at how much of a GPU's memory is free.
-        self.engine = load_engine(folder, rollout.engine, takes_turns=True)
+        self.engine = load_engine(folder, rollout.engine, colocated=True)
         with ExitStack() as stack:
             stack.callback(self.engine.close)
             self.engine.rest()

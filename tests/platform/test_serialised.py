@@ -53,7 +53,7 @@ def test_every_task_has_its_roles_pod_which_knows_the_code_of_its_image(register
         role = role_of(name)
         roles.add(role)
         pod, template = deployment.pods[role], spec.template
-        assert template.container.image == deployment.image(role, takes_turns=function_of(name) == "alternate")
+        assert template.container.image == deployment.image(role, colocated=function_of(name) == "alternate")
         (named,) = (one.value for one in template.container.env if one.key == "MU_GRPO_CODE")
         assert named.split()[0] == code().split()[0]
         gpus = [one.value for one in template.container.env if one.key == "MU_GRPO_GPUS"]

@@ -38,7 +38,7 @@ def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer
     assert too_many.found == "fits 1 of 5 nodes, which hold 2 of the 3 that must run at once"
 
 
-def test_a_run_that_takes_turns_needs_no_pool_for_generation(gpu_pool: ApiServer, ask: Ask, flyte: Flyte) -> None:
+def test_an_alternating_run_needs_no_pool_for_generation(gpu_pool: ApiServer, ask: Ask, flyte: Flyte) -> None:
     pods = yaml.safe_load((ROOT / "configs/deployments/gpu-4.yaml").read_text())["pods"]
     changes: dict[str, object] = {"pods": {**pods, "rollout": pods["rollout"] | {"template": "mu-grpo-elsewhere"}}}
     gpu_pool.objects.remove(gpu_pool.find("PodTemplate", "mu-grpo-verify"))

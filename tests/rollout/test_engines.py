@@ -160,7 +160,7 @@ class Own:
     """An engine from outside of the package."""
 
     @classmethod
-    def load(cls, folder: Path, settings: EngineSettings, takes_turns: bool) -> "Own":
+    def load(cls, folder: Path, settings: EngineSettings, colocated: bool) -> "Own":
         return cls()
 
 

@@ -55,7 +55,7 @@ def expected(kind: str, folders: tuple[Path, Path], requests: list[Request]) -> 
 
 @pytest.fixture(scope="module")
 def engine(kind: str, folders: tuple[Path, Path], expected: list[list[Response]]) -> Iterator[Engine]:
-    engine = load_engine(folders[0], EngineSettings.parse(fast(kind)), takes_turns=True)
+    engine = load_engine(folders[0], EngineSettings.parse(fast(kind)), colocated=True)
     yield engine
     engine.close()
 

@@ -1,4 +1,4 @@
-"""vLLM and DeepSpeed take turns in the same processes; in the environment that `make test-vllm` sets up."""
+"""vLLM and DeepSpeed alternate in the same processes; in the environment that `make test-vllm` sets up."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Generation and training that take turns in one process; at mu = a stage's updates they are the staged workflow."""
+"""Generation and training that alternate in one process; at mu = a stage's updates they are the staged workflow."""
 
 import pytest
 import torch

@@ -49,7 +49,7 @@ class Planned:
     responses_per_update: int
     problems: int
     mu: int | None = None
-    """Updates per refresh, if generation and optimization take turns."""
+    """Updates per refresh, if generation and training alternate."""
 
     @property
     def overrides(self) -> str:
