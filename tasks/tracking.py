@@ -111,6 +111,7 @@ def _open(
                 return _Wandb(settings, store, part, config)
             except wandb.Error as error:
                 logger().warning("wandb: cannot be reached, so that no metrics are logged there: %s", error)
+                wandb.teardown()  # Its service would refuse the same run to the next step of this process.
     return None
 
 

@@ -57,7 +57,7 @@ def lineage_tables(store: Store, wanted: str, settings: bool = False) -> Rendera
     parts: list[RenderableType] = [_tree(lineage, root), "", f"made with  {packages}"]
     if lineage.missing:
         check = f"mu-grpo check --store {shlex.quote(store.ref.uri)}"
-        parts += ["", f"{len(lineage.missing)} missing: `{check}` says how to fix it."]
+        parts += ["", f"{len(lineage.missing)} missing: `{escape(check)}` says how to fix it."]
     if settings:
         parts += ["", JSON.from_data(manifest.settings)]
     return Group(*parts)

@@ -11,9 +11,6 @@ tracking/                       files of wandb and TensorBoard
 logs/                           the output of the runs of an experiment on this machine
 preflight/                      the object that a check of the store writes and removes
 staging/                        files that are being written on this machine
-tracking/                       files of trackers
-logs/                           output of the laboratory's runs on this machine
-preflight/                      on S3, an object that ``mu-grpo preflight`` writes and removes
 """
 
 from typing import Any, Literal, TypedDict, get_args

@@ -67,6 +67,7 @@ _CREDENTIALS = {
     "RequestTimeTooSkewed": "the clocks of this machine and of the server differ. Set this machine's clock",
 }
 """Problems and their fixes, by the server's error code."""
+_NO_BUCKET = ("NoSuchBucket", "InvalidBucketName")
 _WITHOUT_REASON = "400"
 """The code of a refused HEAD request, whose answer has no body with the reason."""
 
@@ -113,7 +114,7 @@ def retrying(seconds: float | None = None) -> Retrying:
 
 
 def _transient(error: BaseException) -> bool:
-    if _code(error) in {*_CREDENTIALS, _WITHOUT_REASON} or _exists_already(error):
+    if _code(error) in {*_CREDENTIALS, *_NO_BUCKET, _WITHOUT_REASON} or _exists_already(error):
         return False
     if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError):
         return False
@@ -171,7 +172,7 @@ def _failure(name: str, store: str, error: Exception, seconds: float) -> Artifac
         text = problem
     elif isinstance(error, PermissionError):
         text = f"denied ({error}). Allow listing, reading, writing and deleting below {store} to these credentials"
-    elif _code(error) == "NoSuchBucket":
+    elif _code(error) in _NO_BUCKET:
         text = "the bucket does not exist. Create it or name another store"
     elif _code(error) == "NoSuchUpload":
         return ArtifactError(f"{name}: the server does not know of the upload any more. {again.capitalize()}")

@@ -61,23 +61,25 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
     """Find the artifacts that no finished run descends from and that are older than some hours.
 
     Raises:
-        ArtifactError: a manifest cannot be read, so that its parents are unknown; or the disk or the server fails.
+        ArtifactError: a manifest cannot be read, or that of an ancestor of a finished run is missing, so that its
+            parents are unknown; or the disk or the server fails.
     """
     with disk_errors(store.root):
         work = RunningWork(store)
         contents = read_contents(store)
-        if contents.missing:
-            name, why = next(iter(contents.missing.items()))
+        ends = {name: manifest for name, manifest in contents.manifests.items() if manifest.kind in _ENDS}
+        artifacts, of_runs = contents.manifests.keys(), contents.ancestors(ends)
+        # A missing end is a run that was deleted, although a comparison of runs descends from it.
+        lost = (name for name in sorted(of_runs - artifacts) if name.partition("/")[0] not in _ENDS)
+        unknown = {**dict.fromkeys(lost, "missing"), **contents.missing}
+        for name, why in unknown.items():
             raise ArtifactError(
                 f"{store.ref.uri}/{name}/{MANIFEST}: {why}, so its parents are unknown, and nothing can be "
                 f"deleted. `mu-grpo check --store {shlex.quote(store.ref.uri)}` says how to fix it; or delete its "
-                "folder."
+                "folder, and the reports of finished runs that descend from it."
             )
         before = time.time() - hours * _HOUR
-        artifacts = contents.manifests.keys()
         young = [name for name in artifacts if _changed(contents, name) > before]
-        ends = {name: manifest for name, manifest in contents.manifests.items() if manifest.kind in _ENDS}
-        of_runs = contents.ancestors(ends) & artifacts
         in_use = contents.ancestors(artifacts if work.keys else young) & artifacts
         sets = {_shard_set(contents.manifests[name]) for name in in_use} - {None}
         kept = of_runs | in_use | {name for name in artifacts if _shard_set(contents.manifests[name]) in sets}

@@ -162,6 +162,20 @@ def test_nothing_is_deleted_while_a_manifest_cannot_be_read(store: Store) -> Non
         find_garbage(store, hours=0)
 
 
+def test_nothing_is_deleted_while_an_artifact_of_a_finished_run_is_missing(store: Store) -> None:
+    """Its parents belong to the finished run too, and only its manifest names them."""
+    run, left = make_finished_run(store, stages=1), make_unfinished_run(store, stages=1, preset="relaxed")
+    other = make_finished_run(store, stages=1, seed=1)
+    run.write("reproduction", "reproduction", {}, {"reports": [run.report, other.report]}, {"result.json": "{}"})
+    shutil.rmtree(store.root / left.policies[1].folder)
+    shutil.rmtree(store.root / other.report.folder)
+    own = {*other.artifacts} - {*run.artifacts, other.report}
+    assert names(find_garbage(store, hours=0)) == folders(left.evaluations[1], *own)
+    shutil.rmtree(store.root / run.policies[1].folder)
+    with pytest.raises(ArtifactError, match=rf"{run.policies[1]}/manifest.json: missing, so its parents"):
+        find_garbage(store, hours=0)
+
+
 def test_the_command_lists_then_says_how_to_delete_then_deletes(store: Store) -> None:
     """What the unfinished run shares with the finished one stays."""
     done, left = make_finished_run(store, stages=1), make_unfinished_run(store, stages=1, preset="relaxed")

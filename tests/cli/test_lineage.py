@@ -101,8 +101,8 @@ def test_the_command_prints_json_of_a_store_on_s3(bucket: str) -> None:
     assert found["missing"] == {}
 
 
-def test_a_command_that_is_named_can_be_copied_where_the_store_has_a_space(tmp_path: Path) -> None:
-    run = make_finished_run(Store.open(tmp_path / "my runs"), stages=1)
+def test_a_command_that_is_named_can_be_copied_whatever_the_name_of_the_store(tmp_path: Path) -> None:
+    run = make_finished_run(Store.open(tmp_path / "my [bold] runs"), stages=1)
     shutil.rmtree(run.store.root / run.policies[0].folder)
     (named,) = re.findall(r"`mu-grpo (check --store [^`]*)`", shown(run.store, str(run.policies[1])))
     assert run.policies[0].folder in command(*shlex.split(named)).stdout
