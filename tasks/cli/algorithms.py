@@ -51,10 +51,11 @@ def _advantage(settings: kinds.AdvantageSettings) -> str:
 
 def _ratio(objective: ObjectiveSettings) -> str:
     """Return the name of the ratio that the gate compares."""
-    ratio = "r" if objective.ratio.reference == "behavior" else "r / q"
-    if objective.ratio.level.startswith("sequence"):
-        return f"{objective.ratio.level.removeprefix('sequence_')}({ratio})"
-    return ratio
+    return _at_level("r" if objective.ratio.reference == "behavior" else "r / q", objective.ratio.level)
+
+
+def _at_level(ratio: str, level: str) -> str:
+    return f"{level.removeprefix('sequence_')}({ratio})" if level.startswith("sequence") else ratio
 
 
 def _gate(objective: ObjectiveSettings) -> list[str]:
@@ -110,10 +111,10 @@ def _corrections(objective: ObjectiveSettings) -> list[str]:
     if isinstance(objective.ratio, kinds.ProximalRatio):
         factors.append(f"{objective.ratio.beyond_cap}(q, {objective.ratio.behavior_cap:g})")
     match objective.mismatch:
-        case kinds.TruncateMismatch(high=high):
-            factors.append(f"truncate(e, {high:g})")
-        case kinds.MaskMismatch(low=low, high=high):
-            factors.append(f"mask(e, {low:g}, {high:g})")
+        case kinds.TruncateMismatch(level=level, high=high):
+            factors.append(f"truncate({_at_level('e', level)}, {high:g})")
+        case kinds.MaskMismatch(level=level, low=low, high=high):
+            factors.append(f"mask({_at_level('e', level)}, {low:g}, {high:g})")
     return factors
 
 

@@ -136,7 +136,7 @@ def _advantages(
     The trainer also leaves out responses for which its own log-probabilities are not finite; they are not None here.
     """
     from tasks.train.advantages import select  # torch takes seconds to load.
-    from tasks.train.batches import collect
+    from tasks.train.batches import collect, plan_batches
     from tasks.train.scoring import finite_responses
 
     advantages: list[float | None] = []
@@ -149,13 +149,19 @@ def _advantages(
         judged = verdicts.slice(start, count)
         start += count
         batch = collect([sampled], [judged], sampling["responses_per_prompt"])
-        before = int(sampler.partition("+")[2] or updates)
+        alternated = sampler.partition("+")[2]
+        seed = (policy.seed, policy.facts["stage"] - 1, int(alternated or updates))
+        # Rows of a refresh are in the order of its updates already.
+        order = np.arange(count)
+        if not alternated:
+            order = np.concatenate(plan_batches(batch, batch.group_size, seed[:2]))
         selection = select(
             batch,
             settings,
             sampling["max_new_tokens"],
             ~finite_responses(np.asarray(batch.engine_logp.flat, dtype=np.float32), batch),
-            (policy.seed, policy.facts["stage"] - 1, before),
+            seed,
+            order,
         )
         pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
         advantages += [advantage if takes_part else None for advantage, takes_part in pairs]

@@ -57,9 +57,17 @@ class Selection(Advantages):
 
 
 def select(
-    responses: Responses, settings: OptimizeSettings, max_response_tokens: int, not_finite_R: Flags, seed: Sequence[int]
+    responses: Responses,
+    settings: OptimizeSettings,
+    max_response_tokens: int,
+    not_finite_R: Flags,
+    seed: Sequence[int],
+    order: Ints,
 ) -> Selection:
-    """Decide which responses take part, and compute their advantages; ``seed`` is for random choices."""
+    """Decide which responses take part, and compute their advantages.
+
+    ``seed`` is for random choices, which are made in the ``order`` in which updates consume the rows.
+    """
     rules = settings.objective.data
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
     missing_R = np.isnan(responses.reward_R) & (length_R == 0)
@@ -68,8 +76,11 @@ def select(
     if rules.overlong_buffer_share is not None:
         penalty_R = overlong_penalty(length_R, max_response_tokens, rules.overlong_buffer_share)
         reward_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))
-    random = np.random.default_rng([*seed, 1]) if rules.balance_negatives else None
-    found = group_advantages(reward_R, group_R, settings.objective.advantage, random)
+    draw_R = None
+    if rules.balance_negatives:
+        draw_R = torch.ones(len(group_R), dtype=torch.float64)
+        draw_R[order] = torch.from_numpy(np.random.default_rng([*seed, 1]).random(len(order)))
+    found = group_advantages(reward_R, group_R, settings.objective.advantage, draw_R)
     # By the rewards themselves: a penalty for length does not make an all-correct group informative.
     scored = _Groups.of(group_R, ~correctness_R.isnan())
     informative_G = scored.informative(correctness_R)
@@ -78,12 +89,11 @@ def select(
     if rules.truncated == "mask":
         takes_part_R &= ~responses.truncated_R
     advantage_R = torch.where(torch.from_numpy(takes_part_R), found.advantage_R, 0)
-    equal = found.zero_variance_groups if random else int((~informative_G).sum())
-    return Selection(advantage_R, found.groups, equal, found.unscored, takes_part_R)
+    return Selection(advantage_R, found.groups, int((~informative_G).sum()), found.unscored, takes_part_R)
 
 
 def group_advantages(
-    reward_R: Tensor, group_R: Tensor, settings: AdvantageSettings, balance: np.random.Generator | None = None
+    reward_R: Tensor, group_R: Tensor, settings: AdvantageSettings, draw_R: Tensor | None = None
 ) -> Advantages:
     """Compute advantages: reward minus baseline and its offset, over scale.
 
@@ -92,8 +102,8 @@ def group_advantages(
     baseline by exactly 0. A prompt's only response has baseline 0, as in verl; it has no standard deviation.
 
     ``reward_R`` is NaN where there is none, ``group_R`` the same number for responses to the same prompt, in any order.
-    ``balance`` draws responses below their group's mean that are left out, until no more are below the mean than above
-    it; baseline and scale are those of the remaining ones (RED-Drop, 2509.24203).
+    With random numbers ``draw_R``, of the responses below their group's mean those with the smallest numbers are kept,
+    no more than are above it; baseline and scale are those of the kept ones (RED-Drop, 2509.24203).
 
     Raises:
         SettingsError: a group has one response and the scale is its standard deviation.
@@ -106,7 +116,7 @@ def group_advantages(
             "response and one reward has no standard deviation; allowed: none, batch_std, or at least 2 responses per "
             "prompt"
         )
-    kept = scored if balance is None else replace(scored, kept_R=scored.kept_R & ~_surplus(reward_R, scored, balance))
+    kept = scored if draw_R is None else replace(scored, kept_R=scored.kept_R & ~_surplus(reward_R, scored, draw_R))
     score_R = torch.where(kept.kept_R, reward_R, 0).double()
     lowest_G, highest_G = kept.range(score_R)
     varies_G = highest_G > lowest_G
@@ -193,12 +203,11 @@ def _scale(score_R: Tensor, groups: _Groups, settings: AdvantageSettings) -> Ten
             return (squares_G / count_G.clamp(min=1) + settings.epsilon).sqrt()
 
 
-def _surplus(reward_R: Tensor, groups: _Groups, random: np.random.Generator) -> Tensor:
-    """Choose random responses below their group's mean, so many that the rest are no more than those above it."""
+def _surplus(reward_R: Tensor, groups: _Groups, draw_R: Tensor) -> Tensor:
+    """Choose responses below their group's mean by draw, so many that the rest are no more than those above it."""
     off_R = reward_R.double() - groups.mean(reward_R.double())[groups.group_R]
     below_R = groups.kept_R & (off_R < 0)
     allowed_G = groups.sum(off_R > 0)
-    draw_R = torch.from_numpy(random.random(len(reward_R)))
     # Sorted by group and draw, those below come first: their place in the group is their rank.
     order_R = torch.argsort(groups.group_R.double() + torch.where(below_R, draw_R / 2, draw_R / 2 + 0.5))
     rank_R = order_R.argsort() - (groups.size_G.cumsum(0) - groups.size_G)[groups.group_R]

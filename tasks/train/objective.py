@@ -69,7 +69,8 @@ def objective(
     weight_T = _weight(ratio_T, advantage_T, settings.weight)
     surrogate_T = torch.where(passes_T, -weight_T * advantage_T, 0)
     if isinstance(settings.weight, kinds.RatioWeight) and settings.gate.kind in ("one_side", "two_side", "centred"):
-        surrogate_T = _ppo(ratio_T, advantage_T, low_T, high_T, settings.gate)
+        # The ratios differ by the smallest one before the token, which is a factor of the token's whole loss.
+        surrogate_T = _ppo(gate_ratio_T, advantage_T, low_T, high_T, settings.gate) * (ratio_T / gate_ratio_T)
     correction_T, rejected_T = _correction(tokens, settings)
     trigger_T, vetoed_T = veto(tokens, settings.veto)
 

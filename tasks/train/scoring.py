@@ -39,6 +39,8 @@ class ScoredResponses:
     """The stage, counted from 0."""
     seed: tuple[int, int, int]
     """The seed of random choices: the run's seed, the stage, and the updates before these responses."""
+    order: Ints
+    """The rows in the order in which updates consume them."""
 
     def __post_init__(self) -> None:
         """Select responses by what is known before the policy has scored them."""
@@ -53,7 +55,9 @@ class ScoredResponses:
         self._not_finite_R: Flags = np.zeros(len(self.responses.group_R), dtype=bool)
         for name in {"engine", "behavior"} & self.logp.keys():
             self._not_finite_R |= ~finite_responses(self.logp[name], self.responses)
-        self.selection = select(self.responses, self.settings, self.max_response_tokens, self._not_finite_R, self.seed)
+        self.selection = select(
+            self.responses, self.settings, self.max_response_tokens, self._not_finite_R, self.seed, self.order
+        )
 
     def restore(self, columns: Columns) -> None:
         """Take the columns of an interrupted attempt."""

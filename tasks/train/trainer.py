@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from tasks.errors import GateError
@@ -81,7 +82,8 @@ class Trainer:
         total, done = len(batches) * schedule.updates_per_batch, len(results.rows) - first
         with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
-            work = ScoredResponses(responses, self.backend, self.settings, self.max_response_tokens, stage, seed)
+            order, longest = np.concatenate(batches), self.max_response_tokens
+            work = ScoredResponses(responses, self.backend, self.settings, longest, stage, seed, order)
             if self.resume and done:
                 work.restore(self.resume.columns)
             else:

@@ -59,6 +59,7 @@ def test_presets_that_differ_have_lines_that_differ() -> None:
     ("row", "part"),
     [
         ({"mismatch": {"kind": "mask"}}, "mask(e, 0.5, 2) * A"),
+        ({"mismatch": {"kind": "truncate", "level": "sequence_geometric"}}, "truncate(geometric(e), 2) * A"),
         ({"denominator": "kept"}, "tokens, of kept tokens"),
         ({"ratio": {"level": "sequence_product", "reference": "proximal"}}, "one_side(product(r / q), 0.8, 1.2)"),
         ({"veto": {"scope": "suffix", "window": 8, "direction": "both", "kappa": 0.5}}, "r outside 0.5 to 2, window=8"),

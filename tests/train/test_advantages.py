@@ -54,7 +54,7 @@ def selected(
 ) -> Selection:
     responses = responses_of(groups, lengths, truncated)
     dropped_R = np.isin(np.arange(len(responses.reward_R)), list(dropped))
-    return select(responses, settings(name, **over), LONGEST, dropped_R, seed)
+    return select(responses, settings(name, **over), LONGEST, dropped_R, seed, np.arange(len(dropped_R)))
 
 
 def compared(rewards: Sequence[float], groups: Sequence[int] | None = None, **over: Any) -> Advantages:
@@ -186,7 +186,9 @@ def test_the_overlong_penalty_worked_numbers() -> None:
 def test_the_rewards_of_a_stage_are_left_as_they_were() -> None:
     responses = responses_of([[1, 0, 1, 0]], lengths=[20, 20, 3, 3], truncated=[0])
     before = responses.reward_R.copy()
-    select(responses, settings("dapo", data={"truncated": "mask"}), LONGEST, np.zeros(4, dtype=bool), (0,))
+    select(
+        responses, settings("dapo", data={"truncated": "mask"}), LONGEST, np.zeros(4, dtype=bool), (0,), np.arange(4)
+    )
     assert responses.reward_R.tolist() == before.tolist()
 
 
@@ -226,6 +228,14 @@ def test_dropping_groups_without_variance_changes_the_denominator_alone(name: st
     assert kept[6:] == [0] * 4
     assert any(dropped)
     assert dropped == close([share * g for g in kept[:6]])
+
+
+@pytest.mark.parametrize("name", ["dapo", "red_drop"])
+def test_groups_without_variance_are_counted_by_rewards_without_the_penalty_for_length(name: str) -> None:
+    data = {"zero_variance": "drop", "overlong_buffer_share": 1}
+    selection = selected(name, [[1, 1], [1, 0]], lengths=[1, 4, 1, 4], data=data)
+    assert selection.takes_part_R.tolist() == [False, False, True, True]
+    assert selection.zero_variance_groups == 1
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -242,8 +241,8 @@ def test_coefficients_and_gradients_worked_numbers(
 @pytest.mark.parametrize("name", ADVANTAGES)
 def test_advantages_worked_numbers(name: str) -> None:
     settings = preset(name)
-    balance = np.random.default_rng(0) if settings.data.balance_negatives else None
-    got = group_advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), settings.advantage, balance)
+    draw_R = torch.rand(4) if settings.data.balance_negatives else None
+    got = group_advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), settings.advantage, draw_R)
     others = sorted(got.advantage_R[1:].tolist(), reverse=True)
     assert [float(got.advantage_R[0]), *others] == pytest.approx(ADVANTAGES[name], abs=1e-5)
 
