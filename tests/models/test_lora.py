@@ -18,16 +18,11 @@ from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
 from tests.train import conftest
 from tests.train import small as plain
-from tests.train.small import LORA, Small, batches
+from tests.train.small import LORA, batches
 
 peft = pytest.importorskip("peft")
 responses = conftest.responses
 SETTINGS = plain.settings(lora=LORA, learning_rate=1e-2, max_logp_mismatch=100)
-
-
-@pytest.fixture
-def base(small: Small) -> Path:
-    return small[0].path(small[1])
 
 
 def logp(scorer: Scorer, responses: Responses) -> torch.Tensor:

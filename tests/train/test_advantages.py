@@ -14,8 +14,6 @@ from tasks.errors import SettingsError
 from tasks.settings import PRESETS, AdvantageSettings, OptimizeSettings
 from tasks.train.advantages import Advantages, Selection, group_advantages, overlong_penalty, select
 from tasks.train.batches import Ragged, Responses
-from tests.train.batches import update
-from tests.train.test_objective import Response, batch_of, close
 
 NAN = float("nan")
 LONGEST = 20
@@ -204,28 +202,6 @@ def test_balance_negatives_draws_by_the_seed() -> None:
     assert sorted(selection.advantage_R.tolist()[:4]) == [-0.5, 0, 0, 0.5]
     assert selection.advantage_R.tolist()[4:] == [0.5, -0.5, 0.5, -0.5]
     assert selection.unscored == 1
-
-
-def gradient_of(selection: Selection, ratios: Sequence[Sequence[float]], chosen: OptimizeSettings) -> list[float]:
-    """Of an update over the responses that take part, as the trainer leaves the others out."""
-    taken = np.flatnonzero(selection.takes_part_R)
-    rows: list[Response] = [(float(selection.advantage_R[place]), ratios[place]) for place in taken]
-    return update([batch_of(rows)], chosen.objective)[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "share"), [("dapo", 10 / 6), ("relaxed", 10 / 6), ("grpo", 2), ("dr_grpo", 2), ("topr", 2)]
-)
-def test_dropping_groups_without_variance_changes_the_denominator_alone(name: str, share: float) -> None:
-    groups, ratios = [[1, 0], [1, 1]], [[1.1, 0.9], [1.0, 0.9, 1.1, 1.0], [1.0], [2.0, 0.5, 1.0]]
-    over = {"baseline": "mean", "baseline_offset": 0}
-    kept, dropped = (
-        gradient_of(selected(name, groups, data=rule, advantage=over), ratios, settings(name, data=rule))
-        for rule in ({"zero_variance": "keep"}, {"zero_variance": "drop"})
-    )
-    assert kept[6:] == [0] * 4
-    assert any(dropped)
-    assert dropped == close([share * g for g in kept[:6]])
 
 
 @pytest.mark.parametrize("name", PRESETS)

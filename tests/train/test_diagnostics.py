@@ -137,20 +137,6 @@ def test_single_numbers_of_a_row(rows: list[Response], settings: ObjectiveSettin
     assert {name: row[name] for name in expected} == expected
 
 
-def test_kl_is_that_of_the_behavior_policy_to_the_current_one() -> None:
-    behavior, current = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.25, 0.25, 0.5])
-    token_T = torch.arange(3).repeat_interleave(torch.tensor([5, 3, 2]))  # as often as the behavior policy draws them
-    batch = replace(
-        batch_of([(1.0, [1.0] * 10)], torch.float32),
-        logp_T=current.log()[token_T].requires_grad_(),
-        behavior_logp_T=behavior.log()[token_T],
-    )
-    exact = float((behavior * (behavior / current).log()).sum())
-    row = row_of([batch], preset("grpo"))
-    assert row["kl_k1"] == pytest.approx(exact, rel=1e-6)
-    assert row["kl_k3"] == pytest.approx(exact, rel=1e-6)
-
-
 SENSITIVE = {"veto": {"kappa": 1.02}}
 """Vetoes much of what the small policy learns from."""
 

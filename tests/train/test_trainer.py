@@ -236,16 +236,16 @@ def test_verdicts_on_other_rollouts_are_refused() -> None:
         None,
     ],
 )
-def test_generation_settings_are_copied_unchanged(small: Small, tmp_path: Path, generation: dict | None) -> None:
-    base, saved = tmp_path / "base", tmp_path / "saved"
-    shutil.copytree(small[0].path(small[1]), base)
+def test_generation_settings_are_copied_unchanged(base: Path, tmp_path: Path, generation: dict | None) -> None:
+    other, saved = tmp_path / "other", tmp_path / "saved"
+    shutil.copytree(base, other)
     saved.mkdir()
-    file = base / "generation_config.json"
+    file = other / "generation_config.json"
     file.unlink(missing_ok=True)
     if generation is not None:
         file.write_text(json.dumps(generation))
-    save_policy(saved, load_trainer(base, settings(), LONGEST, 0).backend, base)
-    assert stop_token_ids(saved) == stop_token_ids(base)
+    save_policy(saved, load_trainer(other, settings(), LONGEST, 0).backend, other)
+    assert stop_token_ids(saved) == stop_token_ids(other)
     copy = saved / file.name
     assert copy.read_bytes() == file.read_bytes() if generation is not None else not copy.exists()
     load_model(saved)
