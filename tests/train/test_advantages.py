@@ -103,9 +103,7 @@ ONE, HALF = [1, 0, 0, 0], [1, 1, 0, 0]
         ("red_drop", [[1, 0.5, 0]], {}, [0.5, 0, -0.5]),
     ],
 )
-def test_advantages_worked_numbers(
-    name: str, groups: list[list[float]], over: dict[str, Any], expected: list[float]
-) -> None:
+def test_worked_advantages(name: str, groups: list[list[float]], over: dict[str, Any], expected: list[float]) -> None:
     selection = selected(name, groups, **over)
     assert selection.advantage_R.dtype == torch.float32
     # Within what the epsilon of a scale changes.

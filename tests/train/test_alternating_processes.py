@@ -1,7 +1,4 @@
-"""Two processes that alternate do what one does; stopped, they go on.
-
-workflows/test_grpo.py proves that one does what the staged workflow does.
-"""
+"""Two processes that alternate do what one does, and what the staged workflow does; stopped, they go on."""
 
 import os
 
@@ -14,9 +11,11 @@ from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
+from tasks.train.stage import optimize_stage
 from tests.prepared import ROLLOUT as WHOLE
-from tests.prepared import VERIFY
+from tests.prepared import VERIFY, prepare_verdicts
 from tests.train.small import LORA, Small, zero
+from tests.train.test_diagnostics import assert_close_rows
 from tests.train.together import Job, alternate_in_group, largest_difference
 
 pytest.importorskip("deepspeed")
@@ -24,6 +23,7 @@ Policies = dict[str, ArtifactRef]
 """Policies by the names of their jobs."""
 ROLLOUT = WHOLE.model_copy(update={"max_new_tokens": 2})
 """Too short for answers, so that no verifier has to start."""
+STAGE = 4  # updates
 OFTEN = OperationSettings(updates_per_checkpoint=2)
 
 
@@ -40,13 +40,15 @@ def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.Temp
     store, policy = small
     jobs = []
     for name, settings in {
+        "whole": optimize("2"),
         "zero1": optimize("1"),
         "zero2": optimize("2"),
         "stopped": optimize("2"),
         "zero3": optimize("3"),
         "adapters": optimize("3", lora=LORA),
     }.items():
-        inputs = (ROLLOUT, VERIFY, settings, 2, policy, policy, shards, 0, 0)
+        rollout, mu = (WHOLE, STAGE) if name == "whole" else (ROLLOUT, 2)
+        inputs = (rollout, VERIFY, settings, mu, policy, policy, shards, 0, 0)
         jobs.append(Job(name, inputs, {"operation": OFTEN}, stopped=name == "stopped"))
     return alternate_in_group(2, store.ref, tmp_path_factory.mktemp("pairs"), jobs)
 
@@ -60,6 +62,19 @@ def alone(small: Small, shards: list[ArtifactRef]) -> ArtifactRef:
 
 def apart(store: Store, one: ArtifactRef, other: ArtifactRef) -> float:
     return largest_difference(*(load_file(store.path(ref) / "model.safetensors") for ref in (one, other)))
+
+
+def test_mu_of_a_whole_stage_equals_the_staged_workflow(small: Small, pairs: Policies) -> None:
+    store, policy = small
+    rollouts, verdicts = prepare_verdicts(store, policy)
+    staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
+    assert apart(store, pairs["whole"], staged) < 1e-5 < apart(store, policy, staged)
+    ours, theirs = (read_table(store.path(ref) / "examples.parquet").to_pylist() for ref in (pairs["whole"], staged))
+    assert_close_rows(ours, theirs, 1e-3)
+    assert {row["update"] for row in ours} == {1, 2, 3, 4}
+    both = (store.manifest(pairs["whole"]).parents["verdicts"][0], verdicts)
+    judged = [sorted(read_table(store.path(ref) / "verdicts.parquet").to_pylist(), key=str) for ref in both]
+    assert judged[0] == judged[1]
 
 
 @pytest.mark.parametrize("zero", ["zero1", "zero2", "zero3"])

@@ -22,9 +22,8 @@ from tests.train.together import run_in_group
 
 E = math.e
 UNBOUNDED = Bounds(0.0, math.inf)
-LOGS = [0.1, 0.2, 0.3, 0.6]
-"""Squares .01, .04, .09, .36, mean .125."""
-SPREAD = [E**log for log in LOGS]
+SPREAD = [E**log for log in (0.1, 0.2, 0.3, 0.6)]
+"""The squares of the logarithms are .01, .04, .09, .36, of mean .125."""
 BALANCE: list[Response] = [(1.0, [1.5, 0.5]), (-1.0, [0.3, 0.3, 1.0, 1.0])]
 
 

@@ -111,11 +111,6 @@ def test_means_over_no_tokens_are_none() -> None:
 @pytest.mark.parametrize(
     ("rows", "settings", "expected"),
     [
-        (
-            [(1.0, [1.0] * 3), (-1.0, [1.0] * 5)],
-            preset("grpo"),
-            {"ess": 1, "kl_k1": 0, "kl_k3": 0, "clip_fraction": 0, "trigger_share_negative": 0},
-        ),
         # Triggers of other signs are not counted as negative.
         (
             [(1.0, [0.05, 1.0]), (-1.0, [1.0, 1.0])],

@@ -81,14 +81,8 @@ def test_kl_worked_numbers(over: dict[str, Any], values: list[float], gradient: 
 def expected_gradient(behavior: Tensor, policy: Tensor, settings: RegulariserSettings, reference: Tensor) -> Tensor:
     """Mean gradient of the penalty over tokens of the behavior policy, with respect to the policy's logits."""
     logits = policy.log().clone().requires_grad_()
-    batch = TokenBatch(
-        logp_T=logits.log_softmax(0),
-        behavior_logp_T=behavior.log(),
-        advantage_T=torch.zeros(3),
-        response_T=torch.arange(3),
-        responses=3,
-        reference_logp_T=reference.log(),
-    )
+    logp_T, advantage_T, response_T = logits.log_softmax(0), torch.zeros(3), torch.arange(3)
+    batch = TokenBatch(logp_T, behavior.log(), advantage_T, response_T, 3, reference_logp_T=reference.log())
     (behavior * penalty(batch, settings)).sum().backward()
     return logits.grad
 

@@ -17,8 +17,7 @@ from tests.train.test_objective import batch_of, close, nav, ratio, steady
 
 ROW = [1.1, 0.05, 2.0, 0.5, 0.02, 1.0]
 OFF = [0.1833333, 0.0083333, 0.3333333, 0.0833333, 0.0033333, 0.1666667]
-SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
-"""Nested: each keeps all that the one before it keeps."""
+SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "trigger_only"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -65,16 +64,14 @@ FALLING = [1.0, 0.25, 0.5, 0.05, 1.0]
         (SECOND, -1.0, {"scope": "suffix_nontrigger", "trigger_count": 2}, [4]),
         (SECOND, -1.0, {"scope": "response", "trigger_count": 2}, [0, 1, 2, 3, 4, 5]),
         (SECOND, -1.0, {"scope": "trigger_only", "trigger_count": 2}, [3, 5]),
-        *[(SECOND, -1.0, {"scope": scope, "trigger_count": 4}, []) for scope in [*SCOPES[:-1], "trigger_only"]],
+        *[(SECOND, -1.0, {"scope": scope, "trigger_count": 4}, []) for scope in SCOPES],
         (FALLING, -1.0, {"scope": "suffix_inclusive", "kappa": 0.1}, [3, 4]),
         (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "prefix_product", "kappa": 0.3}, [1, 2, 3, 4]),
         (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "prefix_product", "kappa": 0.2}, [2, 3, 4]),
         (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "running_geo", "kappa": 0.3}, [3, 4]),
     ],
 )
-def test_vetoed_tokens_worked_numbers(
-    row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]
-) -> None:
+def test_vetoes_worked_numbers(row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]) -> None:
     # A trigger says nothing of the next response.
     result = result_of(batch_of([(advantage, row), (advantage, [1.0, 1.0])]), nav(veto=veto))
     assert result.vetoed_T.nonzero().flatten().tolist() == expected
@@ -139,7 +136,7 @@ def allowed(values: dict[str, Any]) -> VetoSettings:
 
 any_veto = st.fixed_dictionaries(
     {
-        "scope": st.sampled_from([*SCOPES, "trigger_only"]),
+        "scope": st.sampled_from([*SCOPES, "off"]),
         "statistic": st.sampled_from(["token_ratio", "prefix_product", "token_prob", "running_geo"]),
         "direction": st.sampled_from(["below", "above", "both"]),
         "kappa": st.sampled_from([0.5, 0.2, 0.1]),
