@@ -125,8 +125,14 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> "Learner":
     return store, policy.ref
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
+@pytest.fixture(scope="session")
+def base(small: tuple[Store, ArtifactRef]) -> Path:
+    """The folder of the tiny policy."""
+    return small[0].path(small[1])
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
     """One thread, for tests that compare the bits of floats between batches of different shapes."""
     import torch
 

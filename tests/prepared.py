@@ -60,11 +60,9 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     return made, copy
 
 
-def prepare_measured(
-    store: Store, prompts: PromptsSettings, mirror: str | None = None, **evaluate: object
-) -> ArtifactRef:
+def prepare_measured(store: Store, prompts: PromptsSettings, mirror: str | None = None, **given: object) -> ArtifactRef:
     """Prepare the only benchmark of a run."""
-    asked = EvaluateSettings.parse({"max_new_tokens": 1, **evaluate})
+    asked = EvaluateSettings.parse({"max_new_tokens": 1, **given})
     (measure,) = measures(asked, prompts, VERIFY, None)
     return prepare_benchmark(store, measure.benchmark, measure.verify, "", OperationSettings(mirror=mirror))
 

@@ -137,7 +137,7 @@ def _advantages(
     """
     from tasks.train.advantages import select  # torch takes seconds to load.
     from tasks.train.batches import collect, plan_batches
-    from tasks.train.scoring import finite_responses
+    from tasks.train.scoring import draws, finite_responses
 
     advantages: list[float | None] = []
     start, updates = 0, store.manifest(policy.parents["policy"][0]).known_facts["updates"]
@@ -155,14 +155,8 @@ def _advantages(
         order = np.arange(count)
         if not alternated:
             order = np.concatenate(plan_batches(batch, batch.group_size, seed[:2]))
-        selection = select(
-            batch,
-            settings,
-            sampling["max_new_tokens"],
-            ~finite_responses(np.asarray(batch.engine_logp.flat, dtype=np.float32), batch),
-            seed,
-            order,
-        )
+        not_finite_R = ~finite_responses(np.asarray(batch.engine_logp.flat, dtype=np.float32), batch)
+        selection = select(batch, settings, sampling["max_new_tokens"], not_finite_R, draws(count, order, seed))
         pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
         advantages += [advantage if takes_part else None for advantage, takes_part in pairs]
     return advantages

@@ -18,7 +18,6 @@ Shapes: R responses, G groups.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,17 +56,9 @@ class Selection(Advantages):
 
 
 def select(
-    responses: Responses,
-    settings: OptimizeSettings,
-    max_response_tokens: int,
-    not_finite_R: Flags,
-    seed: Sequence[int],
-    order: Ints,
+    responses: Responses, settings: OptimizeSettings, max_response_tokens: int, not_finite_R: Flags, draw_R: Tensor
 ) -> Selection:
-    """Decide which responses take part, and compute their advantages.
-
-    ``seed`` is for random choices, which are made in the ``order`` in which updates consume the rows.
-    """
+    """Decide which responses take part, and compute their advantages; ``draw_R`` are numbers for random choices."""
     rules = settings.objective.data
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
     missing_R = np.isnan(responses.reward_R) & (length_R == 0)
@@ -76,11 +67,9 @@ def select(
     if rules.overlong_buffer_share is not None:
         penalty_R = overlong_penalty(length_R, max_response_tokens, rules.overlong_buffer_share)
         reward_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))
-    draw_R = None
-    if rules.balance_negatives:
-        draw_R = torch.ones(len(group_R), dtype=torch.float64)
-        draw_R[order] = torch.from_numpy(np.random.default_rng([*seed, 1]).random(len(order)))
-    found = group_advantages(reward_R, group_R, settings.objective.advantage, draw_R)
+    found = group_advantages(
+        reward_R, group_R, settings.objective.advantage, draw_R if rules.balance_negatives else None
+    )
     # By the rewards themselves: a penalty for length does not make an all-correct group informative.
     scored = _Groups.of(group_R, ~correctness_R.isnan())
     informative_G = scored.informative(correctness_R)

@@ -55,9 +55,8 @@ class ScoredResponses:
         self._not_finite_R: Flags = np.zeros(len(self.responses.group_R), dtype=bool)
         for name in {"engine", "behavior"} & self.logp.keys():
             self._not_finite_R |= ~finite_responses(self.logp[name], self.responses)
-        self.selection = select(
-            self.responses, self.settings, self.max_response_tokens, self._not_finite_R, self.seed, self.order
-        )
+        draw_R = draws(len(self.responses.group_R), self.order, self.seed)
+        self.selection = select(self.responses, self.settings, self.max_response_tokens, self._not_finite_R, draw_R)
 
     def restore(self, columns: Columns) -> None:
         """Take the columns of an interrupted attempt."""
@@ -180,6 +179,13 @@ class ScoredResponses:
     def _micro_batch(self, rows: Ints) -> MicroBatch:
         prompts, responses = self.responses.prompt_tokens, self.responses.response_tokens
         return pack_flat(prompts.of(rows), prompts.lengths_of(rows), responses.of(rows), responses.lengths_of(rows))
+
+
+def draws(responses: int, order: Ints, seed: Sequence[int]) -> Tensor:
+    """Return a random number for each response, [R], drawn in the order in which updates consume the rows."""
+    draw_R = torch.ones(responses, dtype=torch.float64)
+    draw_R[order] = torch.from_numpy(np.random.default_rng([*seed, 1]).random(len(order)))
+    return draw_R
 
 
 def finite_responses(logp: Floats, responses: Responses) -> Flags:

@@ -21,6 +21,7 @@ from tools.forked import run
 REWARDS = ((1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 1), (1, 1, 1, 0))
 """Of the four groups of a stage; the first two are those of the first shard."""
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=8)
+Rows = list[dict[str, Any]]
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -40,9 +41,7 @@ def run_refused(*arguments: str, code: int = 1, **environment: str) -> str:
     return refusal_text(done)
 
 
-def rows_of(
-    group: int, stage: int, policy: str, rewards: Sequence[float | None]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def rows_of(group: int, stage: int, policy: str, rewards: Sequence[float | None]) -> tuple[Rows, Rows]:
     """Rollouts and verdicts of a group; response i has i + 1 tokens, and log-probabilities -1, -2 and so on."""
     rollouts, verdicts = [], []
     prompt = {"prompt_id": f"s{stage}p{group}", "prompt": f"{group}+[1]=", "answer": str(group + 1)}

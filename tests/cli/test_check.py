@@ -76,9 +76,8 @@ def test_an_artifact_that_lost_its_manifest_is_missing_to_those_that_descend_fro
     run = make_finished_run(any_store)
     files_of(any_store).rm_file(f"{run.verdicts[0]}/manifest.json")
     findings = check_store(any_store, None)
-    assert findings.faults == [
-        Fault(str(run.verdicts[0]), "manifest.json", f"digest {run.verdicts[0].digest[:16]}", "missing")
-    ]
+    missing = Fault(str(run.verdicts[0]), "manifest.json", f"digest {run.verdicts[0].digest[:16]}", "missing")
+    assert findings.faults == [missing]
     assert str(run.policies[1]) in findings.descendants[str(run.verdicts[0])]
     # The same when only that artifact, or one that descends from it, is asked for.
     for wanted in (str(run.verdicts[0]), str(run.policies[2]), "latest", "run"):
@@ -135,7 +134,7 @@ def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str) -> None:
 
 def test_a_run_ends_only_if_the_bucket_has_its_artifacts(bucket: str, s3: S3) -> None:
     """All its tasks may have been skipped, as Flyte's cache and the local copy still have them."""
-    run = make_run(bucket, 1)  # type: ignore[arg-type]  # an address is opened too
+    run = make_run(bucket, 1)
     report = write_report(run.store, run.evaluations, run.seed)
     inputs = RunInputs(store=run.store.ref, seed=0, settings=RunSettings.read(CONFIG), trained_from=0, started=0.0)
     assert str(close_run(inputs=inputs, report=report)).startswith("mu_grpo")

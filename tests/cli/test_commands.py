@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 from tasks.cli.experiments import log_folder
 from tasks.cli.main import app
-from tasks.cli.settings import FILES, sections
 from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS
 from tasks.store import Store
 from tests.cli.synthetic import command, run_refused
@@ -54,10 +53,6 @@ def test_the_laboratory_logs_beside_artifacts_or_beside_the_local_copy(bucket: s
 def test_every_preset_and_data_set_has_a_row(command: str, names: set[str]) -> None:
     printed = CliRunner().invoke(app, [command]).stdout
     assert names <= {line[1:].split("  ")[0].strip() for line in printed.splitlines() if line[2:3].strip()}
-
-
-def test_every_class_of_settings_in_a_file_says_what_it_is() -> None:
-    assert all(section.about for model, _ in FILES.values() for section in sections(model))
 
 
 @pytest.mark.parametrize("name", ["optimize.objective.veto", "optimize.objective.veto.kappa"])

@@ -290,9 +290,7 @@ def test_on_s3_another_machine_clears_unfinished_work_by_its_age(bucket: str, s3
     assert not [path for path in store.root.rglob("*") if path.is_file()]
 
 
-def test_on_s3_all_stays_while_a_step_on_another_machine_is_at_work(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_s3_work_of_another_machine_keeps_all(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LOOK", 0.2)
     monkeypatch.setattr(leases, "TAKEN_OVER_AFTER", 4.0)
     store = Store.open(bucket)

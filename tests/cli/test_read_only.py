@@ -83,10 +83,9 @@ def test_a_read_only_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with server() as running:
         guarded = Guarded(running)
         monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
-        for name, value in running.environment(tmp_path / "cache").items():
-            monkeypatch.setenv(name, value)
+        act_as(running.environment(tmp_path / "cache"), monkeypatch)
         address = f"s3://{running.bucket()}/store"
-        run = make_run(address, 1)  # type: ignore[arg-type]
+        run = make_run(address, 1)
         write_report(run.store, run.evaluations, run.seed)
         monkeypatch.setenv("MU_GRPO_CACHE", str(tmp_path / "other"))
         reading = {"Effect": "Allow", "Action": ["s3:Get*", "s3:List*"], "Resource": "*"}

@@ -72,18 +72,11 @@ def inputs(admin: Admin) -> dict[str, Any]:
     return {name: TypeEngine.to_python_value(context, one, types.get(name, str)) for name, one in found.items()}
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_flytes_cache_is_overwritten_on_request(admin: Admin, options: Options, overwrite: bool) -> None:
-    start("smoke", [], replace(options, overwrite_cache=overwrite), wait=False)
-    assert admin.created[0].spec.overwrite_cache == overwrite
-
-
-def test_a_plan_is_started_with_the_inputs_that_are_given(
-    admin: Admin, options: Options, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_starts_with_given_inputs(admin: Admin, options: Options, capsys: pytest.CaptureFixture[str]) -> None:
     start("smoke", ["seed=3", "operation={updates_per_checkpoint: 7}", "store=s3://b/c=d"], options, wait=False)
     (request,) = admin.created
     assert (request.spec.launch_plan.name, request.spec.launch_plan.version) == ("smoke", "v2")
+    assert not request.spec.overwrite_cache
     given = inputs(admin)
     assert (given["seed"], given["store"]) == (3, "s3://b/c=d")
     assert given["operation"].model_dump() == {"updates_per_checkpoint": 7}
@@ -98,10 +91,12 @@ def test_settings_that_overrides_make_right_are_for_the_workflow_to_check(admin:
     assert f"overrides={inputs(admin)['overrides']}" == right
 
 
-def test_a_version_and_a_name_are_taken(admin: Admin, options: Options) -> None:
-    start("weekly", ["kickoff=2026-11-20"], replace(options, version="v1", name="again-1"), wait=False)
+def test_options_reach_flyte(admin: Admin, options: Options) -> None:
+    chosen = replace(options, version="v1", name="again-1", overwrite_cache=True)
+    start("weekly", ["kickoff=2026-11-20"], chosen, wait=False)
     (request,) = admin.created
     assert (request.spec.launch_plan.version, request.name) == ("v1", "again-1")
+    assert request.spec.overwrite_cache
     assert inputs(admin)["kickoff"].astimezone().date().isoformat() == "2026-11-20"
 
 

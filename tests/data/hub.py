@@ -55,9 +55,8 @@ class Hub(HttpServer):
             return Answer(body={"id": f"{owner}/{name}", "sha": commit, "siblings": []})
         digests = {file: hashlib.sha1(content).hexdigest() for file, content in files.items()}
         if kind == "tree":
-            return Answer(
-                body=[{"type": "file", "path": one, "size": len(files[one]), "oid": digests[one]} for one in files]
-            )
+            sizes = [{"type": "file", "path": one, "size": len(files[one]), "oid": digests[one]} for one in files]
+            return Answer(body=sizes)
         if (file := "/".join(rest)) not in files:
             return missing("EntryNotFound")
         return Answer(body=files[file], headers={"X-Repo-Commit": commit, "ETag": f'"{digests[file]}"'})

@@ -8,8 +8,6 @@ import pytest
 
 from tasks.data.livecodebench import private_tests, problem
 from tasks.errors import DataError
-from tasks.verify.pool import Verifier
-from tests.verify.helpers import code_settings, fenced
 
 
 def compressed(value: object, protocol: int = pickle.DEFAULT_PROTOCOL) -> str:
@@ -53,17 +51,6 @@ def test_a_row_with_a_function():
     made = problem(FUNCTION, "row 0")
     assert json.loads(made["answer"]) == {"inputs": ["[2, 3]\n4", "[]\n4"], "outputs": ["9", "4"], "fn_name": "add"}
     assert "```python\nclass Solution:\n    def add(self, numbers" in made["prompt"]
-
-
-def test_programs_are_judged_by_the_tests_of_a_row():
-    reads = "print(sum(map(int, input().split())))"
-    solves = "class Solution:\n def add(self, numbers: List[int], more: int) -> int:\n  return sum(numbers) + more"
-    forgets = "class Solution:\n def add(self, numbers, more):\n  return sum(numbers) + more if numbers else 0"
-    text, function = problem(row(), "")["answer"], problem(FUNCTION, "")["answer"]
-    pairs = [(text, reads), (text, "print(5)"), (function, solves), (function, forgets)]
-    with Verifier(code_settings()) as verifier:
-        verdicts = verifier.verify([(gold, fenced(program)) for gold, program in pairs])
-    assert [verdict.outcome for verdict in verdicts] == ["correct", "wrong", "correct", "wrong"]
 
 
 @pytest.mark.parametrize("characters", [1, 300, 100_000])

@@ -67,13 +67,17 @@ def benchmark(store: Store, path: Path, rows: list[dict]) -> ArtifactRef:
     return prepare_measured(store, prompts, benchmarks=[{"name": path.stem, "source": {"path": str(path)}}])
 
 
+def settings_of(path: Path, rows: list[dict], **changes: float) -> PromptsSettings:
+    """Settings that train on a file with these rows."""
+    path.write_bytes(lines(rows))
+    return PromptsSettings(path=str(path), prompts_per_stage=1, held_out_share=0, **changes)
+
+
 def test_problems_of_benchmarks_leave_the_training_set(store: Store, tmp_path: Path) -> None:
     rows = [{"prompt_id": str(number), "prompt": f"What is {number}+1?", "answer": number + 1} for number in range(30)]
     rows.append({"prompt_id": "walk", "prompt": f"{QUESTION} Aya's dog asks.", "answer": "4"})
     rows += [{"prompt_id": "cut", "prompt": "What"}, {"prompt_id": "dots", "prompt": "p", "answer": "\\ldots"}]
-    path = tmp_path / "all.jsonl"
-    path.write_bytes(lines(rows))
-    settings = PromptsSettings(path=str(path), prompts_per_stage=1, held_out_share=0, max_unusable_share=0.1)
+    settings = settings_of(tmp_path / "all.jsonl", rows, max_unusable_share=0.1)
     asked = [
         benchmark(store, tmp_path / "hard.jsonl", [{"prompt": QUESTION, "answer": "4"}]),
         benchmark(store, tmp_path / "easy.jsonl", [{"prompt": "what is 3 + 1?", "answer": "4"}]),
@@ -99,9 +103,7 @@ def test_problems_of_benchmarks_leave_the_training_set(store: Store, tmp_path: P
 
 def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_path: Path) -> None:
     rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": "1"} for number in range(9)]
-    path = tmp_path / "all.jsonl"
-    path.write_bytes(lines([*rows, {"prompt_id": "9", "prompt": "p9", "answer": "\\ldots"}]))
-    settings = PromptsSettings(path=str(path), prompts_per_stage=1, held_out_share=0)
+    settings = settings_of(tmp_path / "all.jsonl", [*rows, {"prompt_id": "9", "prompt": "p9", "answer": "\\ldots"}])
     message = r"prompt_id '9': gold answer '.*ldots' cannot be read by the verifier. 1 of 10 rows cannot be trained on"
     with pytest.raises(DataError, match=message):
         prepare_training(store, settings)
@@ -109,28 +111,15 @@ def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_p
 
 
 def test_words_in_place_of_an_answer_are_unusable(store: Store, tmp_path: Path) -> None:
-    answers = [
-        "1",
-        "none of them",
-        "proof",
-        r"\text{Proof.}",
-        "notfound",
-        "not found",
-        "unknown",
-        "None",
-        "N/A",
-        "null",
-    ]
-    rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": one} for number, one in enumerate(answers)]
-    path = tmp_path / "all.jsonl"
-    path.write_bytes(lines(rows))
-    settings = PromptsSettings(path=str(path), prompts_per_stage=1, held_out_share=0, max_unusable_share=0.8)
-    folder = store.path(prepare_training(store, settings))
-    assert read_table(folder / "training.parquet")["answer"].to_pylist() == answers[:2]
-    with pytest.raises(
-        DataError, match=r"mine: 8 of 10 gold answers cannot be read by the verifier: 2 \('proof'\), 3 "
-    ):
-        benchmark(store, path.rename(tmp_path / "mine.jsonl"), rows)
+    usable = ["1", "none of them"]
+    others = ["proof", r"\text{Proof.}", "notfound", "not found", "unknown", "None", "N/A", "null"]
+    answers = enumerate([*usable, *others])
+    rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": one} for number, one in answers]
+    made = prepare_training(store, settings_of(tmp_path / "all.jsonl", rows, max_unusable_share=0.8))
+    assert read_table(store.path(made) / "training.parquet")["answer"].to_pylist() == usable
+    message = r"mine: 8 of 10 gold answers cannot be read by the verifier: 2 \('proof'\), 3 "
+    with pytest.raises(DataError, match=message):
+        benchmark(store, tmp_path / "mine.jsonl", rows)
 
 
 def test_generated_problems_of_a_benchmark_are_not_trained_on(store: Store) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,15 +18,6 @@ from tests.prepared import prepare_held_out
 
 GRIDS = st.integers(1, 7).flatmap(lambda k: st.lists(st.tuples(*[st.integers(0, 1)] * k), min_size=1, max_size=5))
 VOTES = st.lists(st.integers(-1, 4), min_size=1, max_size=8)
-
-
-def test_pass_at_k_of_known_numbers() -> None:
-    # 1 - C(n - c, k) / C(n, k) with n = 5 and c = 0, 2, 4: C(3, 2) / C(5, 2) = 3 / 10; C(3, 3) / C(5, 3) = 1 / 10.
-    correct_PK = np.array([[0, 0, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 1, 0, 1]], dtype=float)
-    assert pass_at(correct_PK, 1) == pytest.approx([0, 2 / 5, 4 / 5])
-    assert pass_at(correct_PK, 2) == pytest.approx([0, 7 / 10, 1])
-    assert pass_at(correct_PK, 3) == pytest.approx([0, 9 / 10, 1])
-    assert pass_at(correct_PK, 5) == pytest.approx([0, 1, 1])
 
 
 @given(GRIDS, st.data())
@@ -84,9 +74,7 @@ def test_equal_answers_vote_together_however_they_are_written() -> None:
     assert majority(np.array([classes[:6]])) == [0.0]
 
 
-def row(
-    problem: object, index: int, outcome: str, reward: float | None = None, level: int | None = None
-) -> dict[str, Any]:
+def row(problem: object, index: int, outcome: str, reward: float | None = None, level: int | None = None) -> dict:
     judged = {"outcome": outcome, "reward": reward, "shows_working": outcome == "correct"}
     ended = {"response_tokens": 10, "finish_reason": "stop"}
     return {"prompt_id": str(problem), "sample_index": index, "level": level, **judged, **ended}
@@ -145,12 +133,8 @@ def test_benchmarks_have_equal_weights_in_the_mean() -> None:
 
 def test_greedy_accuracy_and_reward_are_averaged_where_all_benchmarks_have_them() -> None:
     plain = measured("plain", [[True, False]])
-    samples = [
-        row("a", 0, "wrong", 1.0),
-        row("a", GREEDY, "correct"),
-        row("b", 0, "wrong", 3.0),
-        row("b", GREEDY, "wrong"),
-    ]
+    answers = ("a", 0, "wrong", 1.0), ("a", GREEDY, "correct"), ("b", 0, "wrong", 3.0), ("b", GREEDY, "wrong")
+    samples = [row(*answer) for answer in answers]
     one, other = (measure(some, [1] * (len(some) // 2), 1, "mine", rewards=True) for some in (samples, samples[:2]))
     mean = combine([one, other])
     assert (mean["greedy"]["value"], mean["reward"]) == ((0.5 + 1) / 2, (2 + 1) / 2)

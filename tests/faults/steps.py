@@ -14,6 +14,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.files import check
 from tasks.store.progress import Progress
 from tasks.store.work import run_once
+from tests.faults.guarded import act_as
 from tools.s3 import S3
 
 PARTS = 4
@@ -71,8 +72,7 @@ def kill_after(parts: int) -> Iterator[list[int]]:
 def assert_holds_only(s3: S3, address: str, refs: set[ArtifactRef]) -> None:
     """Check that another machine finds these artifacts in a store, each whole, and nothing else."""
     with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3.environment(Path(cache)).items():  # of the server itself, without a local copy
-            patch.setenv(name, value)
+        act_as(s3.environment(Path(cache)), patch)  # of the server itself, without a local copy
         there = Store.open(address, create=False)
         assert {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)} == refs
         for ref in refs:

@@ -73,9 +73,7 @@ def test_a_store_that_denies_writes_is_named_and_the_work_goes_on(
     assert_holds_only(guarded.s3, own, {made})
 
 
-def test_parts_that_cannot_be_read_now_are_named_and_not_lost(
-    own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_parts_are_named_and_not_lost(own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     remote, step = Store.open(own), Step(stop_at=3)
     with pytest.raises(Killed):
         step.work(remote)
@@ -162,9 +160,7 @@ print("whole")
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
 @pytest.mark.parametrize(("where", "refusals"), [("folder", 3), ("s3", 4)])
-def test_a_full_disk_is_a_clear_error_and_loses_nothing(
-    where: str, refusals: int, bucket: str, s3: S3, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_named_and_loses_nothing(where: str, refusals: int, bucket: str, s3: S3, tmp_path: Path) -> None:
     """On S3, the disk of the local copy, which is full for a download too."""
     script = f'mount -t tmpfs -o size=1m none "$1" && exec {sys.executable} -c "$2" "$3"'
     address = bucket if where == "s3" else str(tmp_path / "store")

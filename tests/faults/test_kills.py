@@ -39,9 +39,7 @@ def test_a_run_on_a_disk_that_is_killed_twice_ends_with_the_same_digest(pair: Pa
     assert not list((tmp_path / "store/staging").iterdir())
 
 
-def test_a_run_on_s3_that_is_killed_ends_with_the_same_digest_and_its_store_can_move(
-    pair: Pair, tmp_path: Path, bucket: str, s3: S3
-) -> None:
+def test_a_killed_run_on_s3_has_the_same_digest_and_can_move(pair: Pair, tmp_path: Path, bucket: str, s3: S3) -> None:
     result = run_with_kills(tmp_path, bucket, s3.environment(tmp_path / "cache"), times=1, seed=2)
     assert result.digest == pair[0][0].digest
     assert result.kills == 1

@@ -42,7 +42,7 @@ def step_of(name: str, learner: Learner) -> Step:
     return lambda store: optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0, OFTEN)
 
 
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(("name", "parts"), STEPS.items())
 def test_a_step_stopped_after_any_part_makes_the_same_artifact(learner: Learner, name: str, parts: int) -> None:
     base, _ = learner

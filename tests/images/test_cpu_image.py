@@ -66,9 +66,7 @@ judge.close()
 @pytest.mark.parametrize(
     ("handler", "status"), [("", 128 + signal.SIGTERM), ("signal.signal(15, lambda *_: exit(7))", 7)]
 )
-def test_sigterm_ends_a_process_at_once_or_reaches_its_handler(
-    podman: Podman, role: str, handler: str, status: int
-) -> None:
+def test_sigterm_ends_a_process_or_reaches_its_handler(podman: Podman, role: str, handler: str, status: int) -> None:
     name = f"mu-grpo-test-{uuid.uuid4().hex[:8]}"
     code = f"import signal, time\n{handler}\nprint('ready', flush=True)\ntime.sleep(600)"
     where = (f"--name={name}", *LOCKED, *SPACE, podman.build(role, "runtime"))

@@ -38,9 +38,7 @@ def statements(name: str) -> list[dict[str, object]]:
     return found
 
 
-def test_the_policy_of_steps_allows_exactly_their_requests(
-    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_may_make_their_requests_alone(guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     act_as(guarded.s3.environment(tmp_path / "cache"), monkeypatch)
     _, keys = guarded.user(*statements("policy-steps.json"))
     act_as(keys, monkeypatch)

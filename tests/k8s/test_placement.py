@@ -12,11 +12,8 @@ from tests.preflight.clusters import objects_of, rendered
 from tools import ROOT
 
 POOLS: dict[Role, str] = {
-    "cpu": "cpu",
-    "prefetch": "cpu",
-    "verify": "cpu",
-    "rollout": "gpu-rollout",
-    "evaluate": "gpu-rollout",
+    **dict.fromkeys(("cpu", "prefetch", "verify"), "cpu"),
+    **dict.fromkeys(("rollout", "evaluate"), "gpu-rollout"),
     "train": "gpu-train",
 }
 """Nodes of each role on a GPU pool, by the beginning of their names."""
@@ -41,9 +38,8 @@ def without_spot(deployment: DeploymentSettings) -> DeploymentSettings:
 
 @pytest.mark.parametrize("name", ["gpu-1", "gpu-4", "gpu-8"])
 def test_every_role_has_its_nodes_and_no_others(name: str) -> None:
-    assert places(DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")) == {
-        role: {pool} for role, pool in POOLS.items()
-    }
+    deployment = DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")
+    assert places(deployment) == {role: {pool} for role, pool in POOLS.items()}
 
 
 def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand() -> None:
@@ -75,9 +71,8 @@ def test_deployments_agree_with_flytes_settings() -> None:
     deployment = DeploymentSettings()
     found = values("values.yaml")["configuration"]["inline"]["plugins"]["k8s"]
     key, _, value = deployment.spot_label.partition("=")
-    assert found["interruptible-tolerations"] == [
-        {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
-    ]
+    toleration = {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+    assert found["interruptible-tolerations"] == [toleration]
     for name, operator in (("interruptible", "In"), ("non-interruptible", "NotIn")):
         assert found[f"{name}-node-selector-requirement"] == {"key": key, "operator": operator, "values": [value]}
     assert found["gpu-device-node-label"] == deployment.accelerator_label

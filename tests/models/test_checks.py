@@ -186,9 +186,7 @@ def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Pat
         ("{{ messages[0]['content'] + 1 }}", "TypeError: can only concatenate str"),
     ],
 )
-def test_a_template_is_tried_where_prompts_are_chats(
-    store: Store, tmp_path: Path, template: str | None, message: str
-) -> None:
+def test_a_template_is_tried_for_chats(store: Store, tmp_path: Path, template: str | None, message: str) -> None:
     folder = llama(tmp_path / "llama", byte_tokenizer(template=template))
     refused(store, folder, message, chat=True)
     take(store, folder)

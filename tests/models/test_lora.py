@@ -17,17 +17,11 @@ from tasks.train.checkpoint import save_optimizer, save_policy
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
 from tests.train import conftest
-from tests.train import small as plain
-from tests.train.small import LORA, Small, batches
+from tests.train.small import LORA, batches, settings
 
 peft = pytest.importorskip("peft")
 responses = conftest.responses
-SETTINGS = plain.settings(lora=LORA, learning_rate=1e-2, max_logp_mismatch=100)
-
-
-@pytest.fixture
-def base(small: Small) -> Path:
-    return small[0].path(small[1])
+SETTINGS = settings(lora=LORA, learning_rate=1e-2, max_logp_mismatch=100)
 
 
 def logp(scorer: Scorer, responses: Responses) -> torch.Tensor:
@@ -85,7 +79,7 @@ def test_adapters_of_another_rank_are_refused(base: Path, responses: Responses, 
 
 
 def test_a_policy_with_trained_weights_takes_no_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:
-    trainer = load_trainer(base, plain.settings(), 12, 0)
+    trainer = load_trainer(base, settings(), 12, 0)
     trainer.train(responses, batches(responses)[:1], 0)
     save_policy(tmp_path, trainer.backend, base)
     save_optimizer(tmp_path, trainer.backend, 1)
@@ -93,16 +87,13 @@ def test_a_policy_with_trained_weights_takes_no_adapters(base: Path, responses: 
         load_trainer(tmp_path, SETTINGS, 12, 0, base)
 
 
-def test_adapters_that_cannot_be_merged_into_the_weights_of_the_folder_are_refused(
-    base: Path, responses: Responses, tmp_path: Path
-) -> None:
+def test_adapters_that_fit_no_weights_are_refused(base: Path, responses: Responses, tmp_path: Path) -> None:
     weights = load_file(base / "model.safetensors")
     trainer = trained(base, responses, tmp_path / "policy", 1)
     # transformers loads these names too, which some models on the hub have.
     short = {name.removeprefix("model."): weight for name, weight in weights.items()}
-    with pytest.raises(
-        DataError, match=r"14 of the weights that get adapters .* model\.layers\.0\.mlp\.down_proj\.weight"
-    ):
+    message = r"14 of the weights that get adapters .* model\.layers\.0\.mlp\.down_proj\.weight"
+    with pytest.raises(DataError, match=message):
         dict(merge_adapters(short.items(), dict(trainer.backend.weights()), LoraSettings()))
     other = tmp_path / "other"
     shutil.copytree(base, other)

@@ -164,9 +164,8 @@ def test_a_byte_level_tokenizer_keeps_its_spaces_whatever_class_its_folder_names
 
 def test_a_tokenizer_of_sentencepiece_keeps_its_class(tmp_path: Path) -> None:
     texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abx"]
-    made = Tokenizer(
-        models.BPE({text: place for place, text in enumerate(texts)}, [], unk_token="<unk>", byte_fallback=True)
-    )
+    vocabulary = {text: place for place, text in enumerate(texts)}
+    made = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
     made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     made.decoder = decoders.Sequence(
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tasks.errors import DataError
@@ -43,17 +41,6 @@ def test_a_model_that_fits_no_scoring_mode_is_refused() -> None:
 def test_nothing_is_packed_as_one_token() -> None:
     nothing = pack([], [])
     assert (len(nothing.token_P), len(nothing.response_T)) == (1, 0)
-
-
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=6), st.integers(0, 1000))
-@settings(max_examples=25, deadline=None, derandomize=True)
-def test_any_packing_gives_each_response_its_own_logp(lengths: list[tuple[int, int]], seed: int) -> None:
-    prompts, responses = sequences(seed, lengths)
-    scorer = Scorer(model(FAMILIES["qwen3"], PACKED_ATTENTION), chunk_tokens=5)
-    together, _ = scorer(pack(prompts, responses))
-    alone = torch.cat([scorer(pack([p], [r]))[0] for p, r in zip(prompts, responses, strict=True)])
-    torch.testing.assert_close(together, alone, rtol=0, atol=2e-6)
-    assert pack(prompts, responses).response_T.bincount().tolist() == [length for _, length in lengths]
 
 
 @pytest.mark.parametrize("cap", [None, 2.0])

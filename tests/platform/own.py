@@ -23,15 +23,8 @@ def opens(store: str) -> str:
 
 @workflow
 def measured(store: str, prompts: PromptsSettings, evaluate: EvaluateSettings) -> float:
-    opened = open_evaluation(
-        store=store,
-        policy="latest",
-        prompts=prompts,
-        evaluate=evaluate,
-        verify=VerifySettings(workers=1),
-        operation=OperationSettings(),
-        seed=0,
-    )
+    same = {"policy": "latest", "verify": VerifySettings(workers=1), "operation": OperationSettings(), "seed": 0}
+    opened = open_evaluation(store=store, prompts=prompts, evaluate=evaluate, **same)
     benchmarks = prepare_benchmarks(opened.benchmarks)
     accuracy = evaluate_policy(inputs=opened.evaluations, mean=opened.mean, benchmarks=benchmarks, policy=opened.policy)
     return value_of(store=store, accuracy=accuracy)

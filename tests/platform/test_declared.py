@@ -32,9 +32,8 @@ def test_the_function_of_a_task_takes_its_inputs(name: str) -> None:
 
 
 def test_no_input_or_output_is_declared_as_a_pickle() -> None:
-    found = [
-        one for module in (tasks, experiments) for one in vars(module).values() if isinstance(one, PythonFunctionTask)
-    ]
+    members = [*vars(tasks).values(), *vars(experiments).values()]
+    found = [one for one in members if isinstance(one, PythonFunctionTask)]
     assert len(found) > len(declared())
     pickle = FlytePickleTransformer.PYTHON_PICKLE_FORMAT
     assert not [one.name for one in found if pickle in str(one.interface.to_flyte_idl())]

@@ -12,19 +12,15 @@ from tasks.flyte import attempts
 
 
 @pytest.mark.parametrize(("usable", "counted"), [(False, 0), (False, 4), (True, 3)])
-def test_an_attempt_without_its_gpus_is_repeated_before_it_works(
-    monkeypatch: pytest.MonkeyPatch, usable: bool, counted: int
-) -> None:
+def test_an_attempt_without_its_gpus_is_repeated(monkeypatch: pytest.MonkeyPatch, usable: bool, counted: int) -> None:
     """The driver's library counts GPUs also where CUDA cannot start."""
     monkeypatch.setenv("MU_GRPO_GPUS", "4")
     monkeypatch.setattr(attempts, "in_pod", lambda: True)
     monkeypatch.setattr(attempts, "end_when_it_hangs", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: usable)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: counted)
-    worked = []
-    with pytest.raises(
-        FlyteRecoverableException, match=f"the pod has 4 GPUs, but CUDA finds {counted if usable else 0}"
-    ):
+    worked, found = [], counted if usable else 0
+    with pytest.raises(FlyteRecoverableException, match=f"the pod has 4 GPUs, but CUDA finds {found}"):
         attempts.attempt(lambda: worked.append(1))()
     assert not worked
 

@@ -39,9 +39,7 @@ def test_a_pod_that_used_s3_leaves_no_connection_open(s3: S3, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("told", "seconds"), [(None, SHUTDOWN_SECONDS), ("5", 5)])
-def test_torch_waits_for_a_checkpoint_unless_told_otherwise(
-    told: str | None, seconds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torch_gives_time_for_a_checkpoint(told: str | None, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group of processes that is asked to stop saves first; torch kills it after its own time otherwise."""
     monkeypatch.setattr(os, "environ", {SHUTDOWN: told} if told else {})
     with relay_errors():

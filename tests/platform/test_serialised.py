@@ -148,9 +148,7 @@ def written(config: Path) -> dict[str, Any]:
         ({"config": "none.yaml"}, r"launch_plans\.weekly\.config: .*none\.yaml: No such file"),
     ],
 )
-def test_a_mistake_in_a_launch_plan_names_its_field(
-    changes: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_launch_plan_is_refused(changes: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = {"config": "configs/tiny-cpu.yaml", "schedule": "0 3 * * 0", **changes}
     deployment = DeploymentSettings.parse({"store": "s3://bucket", "launch_plans": {"weekly": plan}})
     monkeypatch.setattr(launch_plans, "DEPLOYMENT", deployment)

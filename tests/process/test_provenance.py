@@ -11,9 +11,7 @@ from tools.cache_versions import ROOT
 
 
 @pytest.mark.parametrize("name", ["tasks/settings/presets.yaml", "tasks/report/figures.mplstyle", "workflows/grpo.py"])
-def test_another_file_in_the_folder_of_the_code_is_other_code(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_file_of_the_package_is_other_code(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "tasks" / "process" / "provenance.py"))
     identities = set()
     for text in ("a", "b"):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
@@ -37,6 +37,7 @@ BEFORE = {"prompts": "prepare_benchmark", "policy": "prepare_policy", "evaluatio
 STAGE = {"prompts": "prepare_prompts", "evaluation": "evaluate"}
 PARTS = {"rollouts": "generate", "verdicts": "verify", "policy": "optimize"}
 SIGNED = ("mean", "max", "p01", "p50", "p99")
+Run = TypeVar("Run", bound="SyntheticRun")
 
 
 class Clock:
@@ -227,11 +228,12 @@ class SyntheticRun:
         return {name: value for name, value in row.items() if not re.search(self.absent, name)}
 
 
-def make_run(root: Path, stages: int, **fields: Any) -> SyntheticRun:
+def make_run(root: Path | str, stages: int, kind: type[Run] = SyntheticRun, **fields: Any) -> Run:
     """A run in one process, which started six seconds before its first artifact."""
-    run = SyntheticRun(Store.open(root), **fields)
+    run = kind(Store.open(root), **fields)
     with run.process("one"):
-        return run.base().stages(stages)
+        run.base().stages(stages)
+    return run
 
 
 def history_of(run: SyntheticRun) -> History:

@@ -42,9 +42,8 @@ class Judging(SyntheticRun):
 
 @pytest.mark.parametrize("mu", [32, 4])
 def test_the_start_of_the_workers_is_no_training(tmp_path, mu):
-    with (made := Judging(Store.open(tmp_path / "judging"), updates_per_rollout=mu)).process("one"):
-        made.base().stages(1)
-    ledger, without = ledger_of(made), ledger_of(make_run(tmp_path / "without", 1, updates_per_rollout=mu))
+    ledger = ledger_of(make_run(tmp_path / "judging", 1, Judging, updates_per_rollout=mu))
+    without = ledger_of(make_run(tmp_path / "without", 1, updates_per_rollout=mu))
     assert ledger.seconds == pytest.approx({**without.seconds, "start": 6.0 + 3 * 11.0})
     assert ledger.training == pytest.approx(without.training)
     assert ledger.wall_clock == pytest.approx(without.wall_clock + 3 * 11.0)
@@ -207,7 +206,5 @@ class Interrupted(SyntheticRun):
     [(SideBySide, "generate", 0.4 + 10 + 0.5), (Interrupted, "optimize", 0.5 + 1.5 + 14 + 0.5)],
 )
 def test_every_second_counts_once_also_of_interrupted_attempts(tmp_path, kind, step, seconds):
-    run = kind(Store.open(tmp_path))
-    with run.process("one"):
-        run.base().stages(1)
+    run = make_run(tmp_path, 1, kind)
     assert steps_by_name(run)["stage 1", step][1] == pytest.approx(seconds)

@@ -20,7 +20,7 @@ def test_examples_are_the_first_of_their_kind(page):
     assert len(Outline(page.split('<section id="tokens">')[0] + "</main></body></html>").responses) == 10
 
 
-def test_the_page_has_the_headline_and_the_tables(page):
+def test_the_page_has_the_headline_the_tables_and_the_choices_of_this_project(page):
     text = words(page)
     assert "32.0 % → 83.6 %" in text
     assert "Accuracy (avg@4) on 40 held-out problems" in text
@@ -34,10 +34,6 @@ def test_the_page_has_the_headline_and_the_tables(page):
     before = f"before 0.5 31.5 5.5 {DASH} {DASH} {DASH} {DASH}"
     steps = [before, *(f"stage {number} {of_a_stage}" for number in range(1, 5))]
     assert " ".join(steps) in text
-
-
-def test_the_page_names_choices_that_are_not_the_papers(page):
-    text = words(page)
     assert "The veto's trigger is a choice of this project, not the paper's" in text
     assert "(token_ratio above 2)" in text
     assert "objective.veto.kappa 2 objective" in text

@@ -16,7 +16,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.stored.results import describe_evaluation
 from tasks.stored.runs import run_digests
 from tests.report.pages import words
-from tests.report.synthetic import SyntheticRun, history_of
+from tests.report.synthetic import SyntheticRun, history_of, make_run
 
 SHARES = {"easy": (8, 0.75), "hard": (2, 0.25)}
 """Samples per problem, and share of problems that the base policy always solves."""
@@ -45,10 +45,7 @@ class Measured(SyntheticRun):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    made = Measured(Store.open(tmp_path_factory.mktemp("measured")))
-    with made.process("one"):
-        made.base().stages(1)
-    return made
+    return make_run(tmp_path_factory.mktemp("measured"), 1, Measured)
 
 
 @pytest.fixture(scope="module")

@@ -20,16 +20,7 @@ from tasks.models.loading import enough_memory, load_model, load_tokenizer, stop
 from tasks.models.step import prepare_policy
 from tasks.process.resident import release
 from tasks.rollout import vllm_engine
-from tasks.rollout.engine import (
-    Engine,
-    Request,
-    Response,
-    Sampling,
-    Work,
-    engine_of,
-    load_engine,
-    sampling_seed,
-)
+from tasks.rollout.engine import Engine, Request, Response, Sampling, Work, engine_of, load_engine, sampling_seed
 from tasks.rollout.requests import build_requests
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.settings.devices import VllmSettings
@@ -88,9 +79,7 @@ def test_tokens_and_logp_are_those_of_a_full_forward_pass(
         np.testing.assert_allclose(response.logp, expected, rtol=0, atol=1e-4)
 
 
-def test_a_response_ends_with_a_stop_token_or_at_the_limit(
-    engine: Engine, requests: list[Request], policy_folder: Path
-) -> None:
+def test_a_response_ends_at_a_stop_token_or_limit(engine: Engine, requests: list[Request], policy_folder: Path) -> None:
     stop = set(stop_token_ids(policy_folder))
     responses = run(engine, requests)
     assert {response.finish_reason for response in responses} == {"stop", "length"}

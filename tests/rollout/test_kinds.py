@@ -11,7 +11,6 @@ from tasks.models.loading import load_model
 from tasks.models.scorer import pack
 from tasks.rollout.engine import Request, Sampling, load_engine
 from tasks.settings import EngineSettings
-from tasks.store import ArtifactRef, Store
 from tests.models.families import PACKABLE, PADDED, brought
 
 pytest.importorskip("vllm")
@@ -27,15 +26,13 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vllm_gives_the_log_probabilities_of_the_trainer(
-    kind: str, small: tuple[Store, ArtifactRef], tmp_path: Path
-) -> None:
+def test_vllm_gives_the_log_probabilities_of_the_trainer(kind: str, base: Path, tmp_path: Path) -> None:
     config = deepcopy({**PACKABLE, **PADDED}[kind])
     # vLLM's attention on a CPU has no heads that are narrower than 32, and no narrower experts.
     config.hidden_size = config.intermediate_size = 128
     if getattr(config, "head_dim", None):
         config.head_dim = 32
-    folder = brought(config, small[0].path(small[1]), tmp_path / "policy")
+    folder = brought(config, base, tmp_path / "policy")
     engine = load_engine(folder, EngineSettings(kind="vllm", eager=True))
     requests = [Request("a", sample, list(range(3, 20)), sample) for sample in range(2)]
     requests += [Request("b", 0, [7, 8], 2), Request("c", 0, [9], 3)]

@@ -112,9 +112,7 @@ def test_the_date_is_part_of_chats_and_of_no_other_prompts(store: Store) -> None
 
 
 def test_a_prompt_that_leaves_no_room_for_a_response_is_refused_with_ways_out() -> None:
-    told = (
-        "'1.1=': 4 tokens and max_new_tokens 20 exceed .* context of 23. Lower max_new_tokens, raise max_model_len of"
-    )
+    told = "'1.1=': 4 tokens and max_new_tokens 20 exceed .* context of 23. Lower max_new_tokens, raise max_model_len"
     with pytest.raises(DataError, match=told):
         build_requests(byte_tokenizer(), [row("1+1=")], [0], "stage 0", 0, 23, 20)
     assert len(build_requests(byte_tokenizer(), [row("1+1=")], [0], "stage 0", 0, 24, 20)) == 1

@@ -78,9 +78,7 @@ def test_the_end_of_a_turn_stops_where_generation_settings_name_another(store: S
     assert facts["truncated"] == np.mean([row["finish_reason"] == "length" for row in rows])
 
 
-def test_a_warning_names_the_token_that_would_stop_nearly_all(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_warning_names_a_missing_stop_token(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = preferring(store, llama(tmp_path / "llama"), 3)
     made = generate_shard(store, rollout(limit=40), policy, prompts(store, "1+1=", "2+2=", "3+3=", "4+4="), 0, 0)
     warning = store.manifest(made).facts["warning"]

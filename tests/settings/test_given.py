@@ -86,9 +86,7 @@ def test_every_workflow_takes_inputs_that_overrides_correct(graph: PythonFunctio
         ({}, "prompts.held_out_share=none", False),
     ],
 )
-def test_every_workflow_reports_a_mistake_alike(
-    changes: dict[str, Any], overrides: str, right: bool, tmp_path: Path
-) -> None:
+def test_mistakes_are_reported_alike(changes: dict[str, Any], overrides: str, right: bool, tmp_path: Path) -> None:
     values: dict[str, Any] = {**yaml.safe_load(CONFIG.read_text()), "store": str(tmp_path / "store")}
     for name, value in changes.items():
         section, field = name.split(".")

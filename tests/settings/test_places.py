@@ -39,9 +39,7 @@ def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pyt
         ("r" * 300, "File name too long. The file system allows no such name: choose another store"),
     ],
 )
-def test_a_store_that_this_machine_cannot_hold(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_cannot_be_made(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for create in (True, False):
         with pytest.raises(ArtifactError, match=message):

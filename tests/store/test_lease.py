@@ -15,7 +15,7 @@ from tasks.process.provenance import EXECUTION
 from tasks.store import ArtifactRef, Store
 from tasks.store import lease as leases
 from tasks.store.work import run_once
-from tests.store.writers import EVERY_MAKE
+from tests.store.writers import EVERY_MAKE, write
 from tools.forked import Program
 from tools.s3 import S3
 
@@ -51,12 +51,15 @@ Start = Callable[..., Attempt]
 
 @pytest.fixture
 def start(s3: S3, bucket: str, tmp_path: Path) -> Start:
-    """Starts an attempt on a machine, which has a local copy of the store; it stays at the part ``stays_at``."""
+    """Starts an attempt on a machine with a local copy of the store, and waits until it is at the part ``stays_at``."""
 
     def start(machine: str, stays_at: int = -1, patience: float = 60.0, address: str = bucket) -> Attempt:
         log = tmp_path / f"{uuid.uuid4().hex}.log"
         environment = {**os.environ, **s3.environment(tmp_path / machine), EXECUTION: machine, "COLUMNS": "1000"}
-        return Attempt(log, environment, address, str(log), str(stays_at), str(patience))
+        attempt = Attempt(log, environment, address, str(log), str(stays_at), str(patience))
+        if stays_at >= 0:
+            attempt.wait_for(f"begun {stays_at}")
+        return attempt
 
     return start
 
@@ -64,7 +67,6 @@ def start(s3: S3, bucket: str, tmp_path: Path) -> Start:
 @EVERY_MAKE
 def test_the_next_attempt_waits_for_the_last_save_and_goes_on_from_it(start: Start, s3: S3, bucket: str) -> None:
     first = start("first", stays_at=1)
-    first.wait_for("begun 1")
     first.send(signal.SIGTERM)
     second = start("second")
     second.wait_for(f"train: {os.uname().nodename}, process {first.pid} does this work in {bucket}/progress/")
@@ -82,11 +84,9 @@ def test_the_next_attempt_waits_for_the_last_save_and_goes_on_from_it(start: Sta
 
 def test_the_work_of_a_killed_holder_is_taken_over_at_once_on_its_machine_and_later_elsewhere(start: Start) -> None:
     first = start("first", stays_at=1)
-    first.wait_for("begun 1")
     first.send(signal.SIGKILL)
     first.end()
     second = start("first", stays_at=2)
-    second.wait_for("begun 2")
     assert "sign of life" not in second.output()
     assert second.logged() == ["has 0", "begun 1", "has 1", "begun 2"]
     second.send(signal.SIGKILL)
@@ -102,10 +102,8 @@ def test_the_work_of_a_killed_holder_is_taken_over_at_once_on_its_machine_and_la
 
 def test_a_holder_that_was_taken_over_saves_nothing_more(start: Start, s3: S3, bucket: str) -> None:
     first = start("first", stays_at=1)
-    first.wait_for("begun 1")
     first.send(signal.SIGSTOP)
     second = start("second", stays_at=1, patience=IMPATIENT)
-    second.wait_for("begun 1")
     first.let_go_on()
     first.send(signal.SIGCONT)
     assert first.end().returncode != 0
@@ -128,12 +126,9 @@ def test_of_many_that_begin_at_once_one_works_and_the_others_find_it(start: Star
     assert sorted(begun) == [f"begun {number}" for number in range(4)]
 
 
-def test_a_process_that_waited_for_work_in_a_folder_notes_it_in_what_it_makes_next(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_process_that_waited_for_work_in_a_folder_notes_it_in_its_next_work(start: Start, tmp_path: Path) -> None:
     address = str(tmp_path / "store")
     first = start("first", stays_at=1, address=address)
-    first.wait_for("begun 1")
     second = start("second", address=address)
     second.wait_for("train: another process does this work on")
     first.let_go_on()
@@ -173,9 +168,7 @@ def test_damaged_parts_can_be_cleared_while_the_work_is_held(on_s3: bool, bucket
         store.progress.clear()
         store.progress.put("part", 1, lambda folder: None)
         assert store.progress.newest("part") is not None
-        with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
-            pass
-        return draft.ref
+        return write(store)
 
     store = Store.open(bucket if on_s3 else tmp_path / "store")
     assert store.holds(run_once(store.ref, "train", "1", make_anew))

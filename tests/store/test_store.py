@@ -36,9 +36,7 @@ def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store:
     assert (moved.path(ref) / "sub/data.txt").read_text() == "child"
 
 
-def test_a_manifest_names_gpus_driver_and_what_runs_on_them(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_names_gpus_and_software(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771 MiB, 580.65.06'\n")
     program.chmod(0o755)

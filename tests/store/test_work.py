@@ -6,6 +6,7 @@ test_lease.py has two processes at once, and tests/faults/test_flaky_server.py h
 from tasks.settings import OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.work import run_once, work_key
+from tests.store.writers import write
 
 
 class Step:
@@ -16,9 +17,7 @@ class Step:
 
     def one(self, store: Store, text: str, operation: OperationSettings | None = None) -> ArtifactRef:
         self.runs += 1
-        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-            (draft.path / "data.txt").write_text(text)
-        return draft.ref
+        return write(store, text)
 
     def many(self, store: Store, texts: list[str]) -> list[ArtifactRef]:
         return [self.one(store, text) for text in texts]
@@ -51,10 +50,10 @@ def test_the_work_key_holds_the_inputs_that_decide_the_result_alone(store: Store
 def test_damaged_artifacts_are_made_again(store: Store) -> None:
     step = Step()
     ref = run_once(store.ref, "t", "1", step.one, "hello")
-    (store.root / ref.folder / "data.txt").write_text("hellp")
+    (store.root / ref.folder / "sub/data.txt").write_text("hellp")
     assert run_once(store.ref, "t", "1", step.one, "hello") == ref
     assert step.runs == 2
-    assert (store.path(ref) / "data.txt").read_text() == "hello"
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
     (record,) = (store.root / "made").iterdir()
     record.write_text("{")
     run_once(store.ref, "t", "1", step.one, "hello")

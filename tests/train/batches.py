@@ -1,12 +1,10 @@
 """Micro-batches for tests: other policies beside the behavior policy, and a whole update with its interval."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
-from hypothesis import strategies as st
 
 from tasks.settings import ObjectiveSettings
 from tasks.train.bounds import Bounds, update_bounds
@@ -53,18 +51,3 @@ def update(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> tuple[
     scale = 1 / denominator if denominator else 0.0
     loss = sum(float(result.loss_sum.detach()) for result in results) * scale
     return loss, [float(g) * scale for batch in batches for g in batch.logp_T.grad]
-
-
-def check_any_split(
-    rows: list[Any], pack: Callable[..., TokenBatch], settings: ObjectiveSettings, data: st.DataObject, within: float
-) -> None:
-    """Check that responses make the same update in any order and in micro-batches of any number."""
-    loss, gradient = update([pack([row]) for row in rows], settings)
-    rest = iter(gradient)
-    by_response = [[next(rest) for _ in tokens] for _, tokens in rows]
-    order = data.draw(st.permutations(range(len(rows))))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
-    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
-    got_loss, got = update([pack([rows[index] for index in part]) for part in parts if part], settings)
-    assert got_loss == pytest.approx(loss, rel=within, abs=within)
-    assert got == pytest.approx([g for index in order for g in by_response[index]], rel=within, abs=within)

@@ -1,10 +1,9 @@
-"""Small tensors, for which threads would only wait for each other, and what tests of training start from."""
+"""What tests of training start from."""
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tasks.settings import EngineSettings
 from tasks.store import ArtifactRef
@@ -13,19 +12,16 @@ from tests.prepared import PROMPTS, prepare_stage
 from tests.train.small import LONGEST, Small, responses_with, sample_rows
 
 
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+@pytest.fixture(autouse=True, scope="module")
+def small_tensors(one_thread: None) -> None:
+    """Threads would only wait for each other."""
 
 
 @pytest.fixture(scope="module")
-def responses(small: Small) -> Responses:
+def responses(base: Path) -> Responses:
     """Sampled by the policy itself, with rewards drawn by chance."""
     problems = [f"{10 + 7 * i}+{2 + i % 8}=" for i in range(12)]
-    rows = sample_rows(small[0].path(small[1]), problems, LONGEST, EngineSettings())
+    rows = sample_rows(base, problems, LONGEST, EngineSettings())
     return responses_with(rows, np.random.default_rng(0).integers(0, 2, len(rows)).astype(float))
 
 

@@ -14,8 +14,7 @@ from tasks.errors import SettingsError
 from tasks.settings import PRESETS, AdvantageSettings, OptimizeSettings
 from tasks.train.advantages import Advantages, Selection, group_advantages, overlong_penalty, select
 from tasks.train.batches import Ragged, Responses
-from tests.train.batches import update
-from tests.train.test_objective import Response, batch_of, close
+from tasks.train.scoring import draws
 
 NAN = float("nan")
 LONGEST = 20
@@ -54,7 +53,9 @@ def selected(
 ) -> Selection:
     responses = responses_of(groups, lengths, truncated)
     dropped_R = np.isin(np.arange(len(responses.reward_R)), list(dropped))
-    return select(responses, settings(name, **over), LONGEST, dropped_R, seed, np.arange(len(dropped_R)))
+    return select(
+        responses, settings(name, **over), LONGEST, dropped_R, draws(len(dropped_R), np.arange(len(dropped_R)), seed)
+    )
 
 
 def compared(rewards: Sequence[float], groups: Sequence[int] | None = None, **over: Any) -> Advantages:
@@ -105,9 +106,7 @@ ONE, HALF = [1, 0, 0, 0], [1, 1, 0, 0]
         ("red_drop", [[1, 0.5, 0]], {}, [0.5, 0, -0.5]),
     ],
 )
-def test_advantages_worked_numbers(
-    name: str, groups: list[list[float]], over: dict[str, Any], expected: list[float]
-) -> None:
+def test_worked_advantages(name: str, groups: list[list[float]], over: dict[str, Any], expected: list[float]) -> None:
     selection = selected(name, groups, **over)
     assert selection.advantage_R.dtype == torch.float32
     # Within what the epsilon of a scale changes.
@@ -186,9 +185,8 @@ def test_the_overlong_penalty_worked_numbers() -> None:
 def test_the_rewards_of_a_stage_are_left_as_they_were() -> None:
     responses = responses_of([[1, 0, 1, 0]], lengths=[20, 20, 3, 3], truncated=[0])
     before = responses.reward_R.copy()
-    select(
-        responses, settings("dapo", data={"truncated": "mask"}), LONGEST, np.zeros(4, dtype=bool), (0,), np.arange(4)
-    )
+    chosen = settings("dapo", data={"truncated": "mask"})
+    select(responses, chosen, LONGEST, np.zeros(4, dtype=bool), torch.zeros(4))
     assert responses.reward_R.tolist() == before.tolist()
 
 
@@ -206,28 +204,6 @@ def test_balance_negatives_draws_by_the_seed() -> None:
     assert sorted(selection.advantage_R.tolist()[:4]) == [-0.5, 0, 0, 0.5]
     assert selection.advantage_R.tolist()[4:] == [0.5, -0.5, 0.5, -0.5]
     assert selection.unscored == 1
-
-
-def gradient_of(selection: Selection, ratios: Sequence[Sequence[float]], chosen: OptimizeSettings) -> list[float]:
-    """Of an update over the responses that take part, as the trainer leaves the others out."""
-    taken = np.flatnonzero(selection.takes_part_R)
-    rows: list[Response] = [(float(selection.advantage_R[place]), ratios[place]) for place in taken]
-    return update([batch_of(rows)], chosen.objective)[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "share"), [("dapo", 10 / 6), ("relaxed", 10 / 6), ("grpo", 2), ("dr_grpo", 2), ("topr", 2)]
-)
-def test_dropping_groups_without_variance_changes_the_denominator_alone(name: str, share: float) -> None:
-    groups, ratios = [[1, 0], [1, 1]], [[1.1, 0.9], [1.0, 0.9, 1.1, 1.0], [1.0], [2.0, 0.5, 1.0]]
-    over = {"baseline": "mean", "baseline_offset": 0}
-    kept, dropped = (
-        gradient_of(selected(name, groups, data=rule, advantage=over), ratios, settings(name, data=rule))
-        for rule in ({"zero_variance": "keep"}, {"zero_variance": "drop"})
-    )
-    assert kept[6:] == [0] * 4
-    assert any(dropped)
-    assert dropped == close([share * g for g in kept[:6]])
 
 
 @pytest.mark.parametrize("name", ["dapo", "red_drop"])

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from tasks.models.checks import check_folder
 from tasks.models.loading import load_tokenizer
 from tasks.train.batches import Responses, micro_batches, shares
-from tests.train.small import LORA, Small, zero
+from tests.train.small import LORA, zero
 from tests.train.test_diagnostics import assert_close_rows
 from tests.train.together import FIRST, HALF, LAST, largest_difference, moments, run_in_group, weights, work, work_all
 
@@ -24,22 +24,21 @@ STAGES = ["1", "2", "3", "3-offload"]
 
 
 @pytest.fixture(scope="module")
-def alone(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alone(base: Path, responses: Responses, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What plain torch in one process makes."""
     out = tmp_path_factory.mktemp("alone")
-    work(small[0].path(small[1]), responses, out, 0, {})
+    work(base, responses, out, 0, {})
     return out
 
 
 @pytest.fixture(scope="module")
-def pairs(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pairs(base: Path, responses: Responses, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for every ZeRO stage with what it makes in two processes, also going on from its state half way."""
     out = tmp_path_factory.mktemp("pairs")
-    folder = small[0].path(small[1])
-    jobs = [((folder, responses, out / stage, begin, zero(stage)), {}) for stage in STAGES for begin in (0, HALF)]
+    jobs = [((base, responses, out / stage, begin, zero(stage)), {}) for stage in STAGES for begin in (0, HALF)]
     for stage in ("2", "3"):
-        jobs.append(((folder, responses, out / f"bf16-{stage}", 0, zero(stage, dtype="bfloat16")), {}))
-        jobs.append(((folder, responses, out / f"lora-{stage}", 0, zero(stage)), {"lora": LORA}))
+        jobs.append(((base, responses, out / f"bf16-{stage}", 0, zero(stage, dtype="bfloat16")), {}))
+        jobs.append(((base, responses, out / f"lora-{stage}", 0, zero(stage)), {"lora": LORA}))
     run_in_group(2, out / "meeting", work_all, jobs)
     return out
 
@@ -69,12 +68,10 @@ def test_two_processes_give_the_diagnostics_of_one(alone: Path, pair: Path) -> N
             assert row[name] == close
 
 
-def test_one_process_goes_on_from_two(
-    small: Small, responses: Responses, alone: Path, pair: Path, tmp_path: Path
-) -> None:
+def test_a_process_goes_on_from_two(base: Path, responses: Responses, alone: Path, pair: Path, tmp_path: Path) -> None:
     shutil.copytree(pair / str(HALF), tmp_path / str(HALF))
     shutil.copyfile(pair / f"{HALF}.safetensors", tmp_path / f"{HALF}.safetensors")
-    work(small[0].path(small[1]), responses, tmp_path, HALF, {})
+    work(base, responses, tmp_path, HALF, {})
     assert largest_difference(weights(tmp_path, f"{LAST}-again"), weights(alone, LAST)) < 1e-5
 
 
@@ -91,20 +88,18 @@ def test_the_policy_of_two_processes_loads(pair: Path) -> None:
     assert load_tokenizer(folder)("12+3")["input_ids"]
 
 
-def test_gradient_checkpointing_changes_nothing(
-    small: Small, responses: Responses, alone: Path, tmp_path: Path
-) -> None:
-    work(small[0].path(small[1]), responses, tmp_path, 0, {"gradient_checkpointing": True})
+def test_gradient_checkpointing_changes_nothing(base: Path, responses: Responses, alone: Path, tmp_path: Path) -> None:
+    work(base, responses, tmp_path, 0, {"gradient_checkpointing": True})
     assert largest_difference(weights(tmp_path, LAST), weights(alone, LAST)) < 1e-6
 
 
 @pytest.mark.parametrize("made", ["alone", "bf16-2", "bf16-3"])
 def test_bfloat16_computes_and_float32_weights_keep_small_updates(
-    made: str, small: Small, responses: Responses, alone: Path, pairs: Path, tmp_path: Path
+    made: str, base: Path, responses: Responses, alone: Path, pairs: Path, tmp_path: Path
 ) -> None:
     out = tmp_path if made == "alone" else pairs / made
     if made == "alone":
-        work(small[0].path(small[1]), responses, out, 0, {"dtype": "bfloat16"})
+        work(base, responses, out, 0, {"dtype": "bfloat16"})
     first, last = weights(out, FIRST), weights(out, LAST)
     assert all(weight.dtype == torch.float32 for weight in last.values())
     # After a first step of 1e-3 the weights are not bfloat16 numbers.
@@ -119,8 +114,8 @@ def test_bfloat16_computes_and_float32_weights_keep_small_updates(
     assert largest_difference(last, weights(alone, LAST)) < 5e-3
 
 
-def test_two_processes_train_adapters_as_one(small: Small, responses: Responses, pairs: Path, tmp_path: Path) -> None:
-    work(small[0].path(small[1]), responses, tmp_path, 0, {}, lora=LORA)
+def test_two_processes_train_adapters_as_one(base: Path, responses: Responses, pairs: Path, tmp_path: Path) -> None:
+    work(base, responses, tmp_path, 0, {}, lora=LORA)
     for stage in ("2", "3"):
         for name in (f"{LAST}.safetensors", "policy/model.safetensors", "policy/adapter/adapter_model.safetensors"):
             assert largest_difference(load_file(pairs / f"lora-{stage}" / name), load_file(tmp_path / name)) < 1e-5

@@ -13,7 +13,7 @@ from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import save_policy
 from tasks.train.stage import load_trainer
 from tests.models.families import PACKABLE, PADDED, brought
-from tests.train.small import Small, responses_with, sample_rows, settings, zero
+from tests.train.small import responses_with, sample_rows, settings, zero
 from tests.train.together import FIRST, largest_difference, moments, run_in_group, work, work_all
 
 KINDS = {**PACKABLE, **PADDED}
@@ -33,8 +33,8 @@ def sampled_by(folder: Path) -> Responses:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_family_samples_learns_and_is_saved(kind: str, small: Small, store: Store, tmp_path: Path) -> None:
-    policy = PolicySettings(path=str(brought(KINDS[kind], small[0].path(small[1]), tmp_path / "brought")))
+def test_every_family_samples_learns_and_is_saved(kind: str, base: Path, store: Store, tmp_path: Path) -> None:
+    policy = PolicySettings(path=str(brought(KINDS[kind], base, tmp_path / "brought")))
     folder = store.path(prepare_policy(store, policy, ArithmeticSettings(), "", 0))
 
     responses = sampled_by(folder)
@@ -54,9 +54,9 @@ def test_every_family_samples_learns_and_is_saved(kind: str, small: Small, store
 
 
 @pytest.mark.long
-def test_processes_that_share_weights_do_what_one_does(small: Small, responses: Responses, tmp_path: Path) -> None:
+def test_processes_that_share_weights_do_what_one_does(base: Path, responses: Responses, tmp_path: Path) -> None:
     pytest.importorskip("deepspeed")
-    folders = {kind: brought(KINDS[kind], small[0].path(small[1]), tmp_path / kind / "brought") for kind in SHARED}
+    folders = {kind: brought(KINDS[kind], base, tmp_path / kind / "brought") for kind in SHARED}
     jobs = [((of, responses, tmp_path / kind / "two", 0, zero("3")), {}) for kind, of in folders.items()]
     run_in_group(2, tmp_path / "meeting", work_all, jobs)
     for kind, folder in folders.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from tasks.settings import OptimizeSettings
 from tasks.store.tables import ROLLOUTS, VERDICTS, stream_table, table_writer
@@ -49,7 +50,7 @@ def test_fifty_times_the_responses_take_a_few_bytes_each(tmp_path: Path, pool: p
         tracemalloc.start()
         found = read(paths, tmp_path)
         dropped_R = ~finite_responses(found.engine_logp.flat, found)
-        select(found, settings, 3, dropped_R, (0, 0), np.arange(len(dropped_R)))
+        select(found, settings, 3, dropped_R, torch.zeros(len(dropped_R)))
         plan_batches(found, 1000, (0, 0))
         used = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -16,7 +16,7 @@ from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.train.bounds import Bounds
 from tasks.train.objective import ObjectiveResult, objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import LONGEST, OTHERS, check_any_split, result_of, update, with_policies
+from tests.train.batches import LONGEST, OTHERS, result_of, update, with_policies
 from tests.train.test_objective import Response, advantage, batch_of, close, preset, ratio, steady
 
 brief = hypothesis_settings(steady, max_examples=15)
@@ -116,7 +116,15 @@ def test_any_split_and_order_gives_the_same_update(
 ) -> None:
     counts_tokens = preset(name).aggregation in ("token_mean", "seq_mean_token_mean")
     settings = preset(name, modifier, **(mean if counts_tokens else {}))
-    check_any_split(rows, batch_from, settings, data, 1e-9)
+    loss, gradient = update([batch_from([row]) for row in rows], settings)
+    rest = iter(gradient)
+    by_response = [[next(rest) for _ in tokens] for _, tokens in rows]
+    order = data.draw(st.permutations(range(len(rows))))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    got_loss, got = update([batch_from([rows[index] for index in part]) for part in parts if part], settings)
+    assert got_loss == pytest.approx(loss, rel=1e-9, abs=1e-9)
+    assert got == pytest.approx([g for index in order for g in by_response[index]], rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", PRESETS)

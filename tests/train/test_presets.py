@@ -42,9 +42,7 @@ class Case:
         return [None if c is None else (p - c) / divisor for c, p, divisor in rows]
 
 
-def grid(
-    positive: list[float], negative: list[float], over: float = 7, pull: Sequence[float] | None = None
-) -> list[Case]:
+def grid(positive: list[float], negative: list[float], over: float = 7, pull: list[float] | None = None) -> list[Case]:
     """Seven responses of one token each, once with A = 1 and once with A = -1."""
     rows = ((1.0, positive), (-1.0, negative))
     return [Case([(a, [ratio]) for ratio in RATIOS], row, [over] * 7, pull) for a, row in rows]
@@ -154,9 +152,7 @@ WORKED: dict[str, list[Case]] = {
     # The smallest ratio before each token, at most 1: 1, .5, .5, .5 and 1, 1, .9.
     "minpro": [
         *grid(*TIGHT),
-        Case(
-            [(1.0, [0.5, 1.1, 0.9, 1.1]), (-1.0, [1.1, 0.9, 1.0])], [0.5, 0.55, 0.45, 0.55, -1.1, -0.9, -0.9], [7] * 2
-        ),
+        Case([(1.0, [0.5, 1.1, 0.9, 1.1]), (-1.0, [1.1, 0.9, 1])], [0.5, 0.55, 0.45, 0.55, -1.1, -0.9, -0.9], [7] * 2),
         # 1, .5, .5, .2, .2. The gate is on the token's own ratio.
         Case([(a, MINIMA) for a in (1.0, -1.0)], [0.5, 0.55, 0.1, 0.2, 0, 0, -0.55, 0, -0.2, -0.4], [10] * 2),
     ],
@@ -180,10 +176,8 @@ DROPPED: list[Response] = [(a, [0.5, 0.5]) for a in (-1.0, 1.0)] + [
 LIKELIHOOD = {"kind": "likelihood", "coefficient": 0.1}
 VARIANTS: list[tuple[str, dict[str, Any], list[Case]]] = [
     ("grpo", {"gate": {"dual_clip": 3.0}}, grid(TIGHT[0], [0, 0, 0, -1, -1.3, 0, 0])),
-    ("grpo", {"gate": {"high": 1.28}}, grid(*TIGHT)),
     ("mu_grpo", {"veto": {"scope": "off"}}, grid(*RELAXED)),
     ("mu_grpo", {"veto": BELOW}, [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, 0, 0, 0, 0], [6])]),
-    ("mu_grpo", {"gate": {"dual_clip": 5.0}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
     ("relaxed", {"gate": {"dual_clip": 5.0}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
     ("grpo", {"gate": {"kind": "two_side"}}, grid([0, 0, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, 0, 0])),
     ("relaxed", {"gate": {"kind": "two_side"}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
@@ -227,9 +221,7 @@ def test_every_preset_has_worked_numbers() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("name", "over", "case"), CASES)
-def test_coefficients_and_gradients_worked_numbers(
-    name: str, over: dict[str, Any], case: Case, dtype: torch.dtype
-) -> None:
+def test_worked_coefficients_and_gradients(name: str, over: dict[str, Any], case: Case, dtype: torch.dtype) -> None:
     settings, batch = preset(name, **over), case.batch(dtype)
     coefficients = result_of(batch, settings).coefficient_T.tolist()
     gradient = update([batch], settings)[1]
@@ -253,8 +245,6 @@ ONLY_GATED = ("grpo", "relaxed", "rec_twoside_is", "rec_ring_nois")
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("name", "over", "case"), [one for one in CASES if one.values[0] in ONLY_GATED])
-def test_a_token_is_clipped_where_the_gate_takes_its_coefficient(
-    name: str, over: dict[str, Any], case: Case, dtype: torch.dtype
-) -> None:
+def test_what_the_gate_takes_is_clipped(name: str, over: dict[str, Any], case: Case, dtype: torch.dtype) -> None:
     result = result_of(case.batch(dtype), preset(name, **over))
     assert result.clipped_T.tolist() == [coefficient == 0 for coefficient in result.coefficient_T.tolist()]

@@ -65,7 +65,6 @@ def working(tmp_path: Path) -> Store:
     return Store(Store.open(tmp_path / "working").ref, work="key")
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -1,5 +1,7 @@
 """The torch backend's copies in bfloat16, and where the state of its optimizer is."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from transformers import PreTrainedModel, Qwen2Config
@@ -11,7 +13,7 @@ from tasks.train.backends.backend import MOMENTS
 from tasks.train.backends.torch_backend import TorchBackend
 from tasks.train.stage import load_trainer
 from tests.models.families import SHAPE, model
-from tests.train.small import Small, settings
+from tests.train.small import settings
 
 TOKENS = 2500
 
@@ -46,16 +48,15 @@ def test_bfloat16_is_as_near_at_the_end_of_a_long_response() -> None:
 
 
 @torch.no_grad()
-def test_the_reference_of_a_kl_computes_as_the_policy_does(small: Small) -> None:
-    folder = small[0].path(small[1])
+def test_the_reference_of_a_kl_computes_as_the_policy_does(base: Path) -> None:
     kl = {"regulariser": {"kind": "reference_kl", "coefficient": 0.1}}
     trained = settings(preset="grpo", objective=kl, backend={"kind": "torch", "dtype": "bfloat16"})
-    trainer = load_trainer(folder, trained, 12, 0, folder)
+    trainer = load_trainer(base, trained, 12, 0, base)
     assert trainer.reference is not None
     random = np.random.default_rng(0)
     batch = pack([random.integers(2, 20, 4)], [random.integers(2, 20, 30)])
     assert torch.equal(trainer.backend(batch)[0], trainer.reference(batch)[0])
-    for buffer, plain in zip(trainer.reference.model.buffers(), load_model(folder).buffers(), strict=True):
+    for buffer, plain in zip(trainer.reference.model.buffers(), load_model(base).buffers(), strict=True):
         assert torch.equal(buffer, plain)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,16 +93,6 @@ def test_moments_of_another_model_are_refused(small: Small, responses: Responses
         load_optimizer(tmp_path, trainer.backend)
 
 
-def test_groups_of_equal_rewards_are_counted_and_give_no_gradient(small: Small, responses: Responses) -> None:
-    rewards = np.ones(48, np.float32)
-    rewards[::GROUP][:2] = 0
-    _, results, _ = train(small, replace(responses, reward_R=rewards))
-    assert (results.groups, results.zero_variance_groups) == (12, 10)
-    idle = [row for row in results.rows if row["zero_advantage_share"] == 1]
-    assert idle
-    assert all(row["grad_norm"] == 0 for row in idle)
-
-
 def engine_of(responses: Responses, flat: np.ndarray) -> Responses:
     """The responses with other log-probabilities by the engine."""
     return replace(responses, engine_logp=Ragged(flat, responses.engine_logp.offsets))
@@ -119,27 +108,20 @@ def spoiled(responses: Responses, *rows: int) -> Responses:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reward_R": np.ones(48, np.float32)}, r"the 12 groups of 3 updates have one reward each \(mean 1\.000\)"),
         ({"truncated_R": np.ones(48, bool)}, r"of the 12 groups of 3 .*cut off\. Raise rollout\.max_new"),
+        ({"reward_R": np.full(48, np.nan, np.float32)}, "none of the 48 responses has a reward; the outcomes of the"),
     ],
+    ids=["cut off", "without a reward"],
 )
 def test_a_stage_that_teaches_nothing_stops(small: Small, responses: Responses, change: dict, message: str) -> None:
     with pytest.raises(NothingToLearnError, match=message):
         train(small, replace(responses, **change), objective={"data": {"truncated": "mask"}})
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda flat: flat - np.float32(0.2), r"differ by 0\.2000 on average .*optimize.max_logp_mismatch allows 0.05"),
-        (lambda flat: flat * np.nan, r"48 of 48 responses \(100.0%\).*max_dropped_share allows 1.0%"),
-    ],
-)
-def test_wrong_log_probabilities_of_the_engine_stop_a_stage(
-    small: Small, responses: Responses, change: Callable[[np.ndarray], np.ndarray], message: str
-) -> None:
-    with pytest.raises(GateError, match=message):
-        train(small, engine_of(responses, change(responses.engine_logp.flat)))
+def test_wrong_log_probabilities_of_the_engine_stop_a_stage(small: Small, responses: Responses) -> None:
+    wrong = engine_of(responses, responses.engine_logp.flat - np.float32(0.2))
+    with pytest.raises(GateError, match=r"differ by 0\.2000 on average .*optimize.max_logp_mismatch allows 0.05"):
+        train(small, wrong)
 
 
 def test_an_update_takes_whole_groups_and_a_stage_every_response_once(responses: Responses) -> None:
@@ -189,9 +171,11 @@ def test_damaged_rollouts_are_refused(change, message: str) -> None:
 
 
 def test_responses_with_logp_that_is_not_finite_are_dropped(small: Small, responses: Responses) -> None:
-    with pytest.raises(GateError, match=r"2 of 48 responses \(4.2%\).*max_dropped_share allows 1.0%"):
-        train(small, spoiled(responses, 0, 7))
-    _, results, weights = train(small, spoiled(responses, 0, 7), max_dropped_share=0.05)
+    some, all_of_them = spoiled(responses, 0, 7), engine_of(responses, responses.engine_logp.flat * np.nan)
+    for damaged, dropped in ((some, r"2 of 48 responses \(4.2%\)"), (all_of_them, r"48 of 48 responses \(100.0%\)")):
+        with pytest.raises(GateError, match=rf"{dropped}.*max_dropped_share allows 1.0%"):
+            train(small, damaged)
+    _, results, weights = train(small, some, max_dropped_share=0.05)
     assert results.dropped == results.unscored == 2
     assert sum(row["responses"] for row in results.rows) == 46
     assert all(weight.isfinite().all() for weight in weights.values())
@@ -209,22 +193,24 @@ def test_zero_advantages_are_an_error_at_the_end_of_a_stage_alone(small: Small, 
     equal = replace(responses, reward_R=np.ones(48, np.float32))
     trainer, plan = trainer_of(small), batches(responses)
     results = trainer.train(equal, plan[:1], 0, StageResults(96), last=False)
+    assert (results.groups, results.zero_variance_groups) == (12, 12)
+    assert results.rows[0]["grad_norm"] == 0
     trainer.train(responses, plan[:1], 0, results, first=1)
     assert (results.groups, results.has_signal, len(results.rows)) == (24, True, 2)
 
 
 def test_the_error_names_the_mean_reward_of_all_refreshes(small: Small, responses: Responses) -> None:
     trainer, plan = trainer_of(small), batches(responses)
-    results = trainer.train(
-        replace(responses, reward_R=np.ones(48, np.float32)), plan[:1], 0, StageResults(96), last=False
-    )
+    correct, wrong = (replace(responses, reward_R=np.full(48, reward, np.float32)) for reward in (1, 0))
+    results = trainer.train(correct, plan[:1], 0, StageResults(96), last=False)
     with pytest.raises(NothingToLearnError, match=r"the 24 groups of 2 updates have one reward each \(mean 0\.500\)"):
-        trainer.train(replace(responses, reward_R=np.zeros(48, np.float32)), plan[:1], 0, results, first=1)
+        trainer.train(wrong, plan[:1], 0, results, first=1)
 
 
-def test_verdicts_on_other_rollouts_are_refused() -> None:
-    with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 8"):
-        collect([to_table(rows(), ROLLOUTS)], [verdicts(rows()[:4], np.zeros(4))], GROUP)
+@pytest.mark.parametrize("judged", [rows()[:4], rows()[::-1]], ids=["fewer", "another order"])
+def test_verdicts_on_other_rollouts_are_refused(judged: list[dict]) -> None:
+    with pytest.raises(DataError, match=rf"verdicts name {len(judged)} responses and rollouts 8"):
+        collect([to_table(rows(), ROLLOUTS)], [verdicts(judged, np.zeros(len(judged)))], GROUP)
 
 
 @pytest.mark.parametrize(
@@ -236,16 +222,16 @@ def test_verdicts_on_other_rollouts_are_refused() -> None:
         None,
     ],
 )
-def test_generation_settings_are_copied_unchanged(small: Small, tmp_path: Path, generation: dict | None) -> None:
-    base, saved = tmp_path / "base", tmp_path / "saved"
-    shutil.copytree(small[0].path(small[1]), base)
+def test_generation_settings_are_copied_unchanged(base: Path, tmp_path: Path, generation: dict | None) -> None:
+    other, saved = tmp_path / "other", tmp_path / "saved"
+    shutil.copytree(base, other)
     saved.mkdir()
-    file = base / "generation_config.json"
+    file = other / "generation_config.json"
     file.unlink(missing_ok=True)
     if generation is not None:
         file.write_text(json.dumps(generation))
-    save_policy(saved, load_trainer(base, settings(), LONGEST, 0).backend, base)
-    assert stop_token_ids(saved) == stop_token_ids(base)
+    save_policy(saved, load_trainer(other, settings(), LONGEST, 0).backend, other)
+    assert stop_token_ids(saved) == stop_token_ids(other)
     copy = saved / file.name
     assert copy.read_bytes() == file.read_bytes() if generation is not None else not copy.exists()
     load_model(saved)

@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,12 +13,11 @@ from tasks.settings import VetoSettings
 from tasks.train.objective import veto as veto_of
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import result_of, update
-from tests.train.test_objective import BELOW, batch_of, close, nav, preset, ratio, some_responses, steady
+from tests.train.test_objective import batch_of, close, nav, ratio, steady
 
 ROW = [1.1, 0.05, 2.0, 0.5, 0.02, 1.0]
 OFF = [0.1833333, 0.0083333, 0.3333333, 0.0833333, 0.0033333, 0.1666667]
-SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
-"""Nested: each keeps all that the one before it keeps."""
+SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "trigger_only"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -66,16 +64,14 @@ FALLING = [1.0, 0.25, 0.5, 0.05, 1.0]
         (SECOND, -1.0, {"scope": "suffix_nontrigger", "trigger_count": 2}, [4]),
         (SECOND, -1.0, {"scope": "response", "trigger_count": 2}, [0, 1, 2, 3, 4, 5]),
         (SECOND, -1.0, {"scope": "trigger_only", "trigger_count": 2}, [3, 5]),
-        *[(SECOND, -1.0, {"scope": scope, "trigger_count": 4}, []) for scope in [*SCOPES[:-1], "trigger_only"]],
+        *[(SECOND, -1.0, {"scope": scope, "trigger_count": 4}, []) for scope in SCOPES],
         (FALLING, -1.0, {"scope": "suffix_inclusive", "kappa": 0.1}, [3, 4]),
         (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "prefix_product", "kappa": 0.3}, [1, 2, 3, 4]),
         (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "prefix_product", "kappa": 0.2}, [2, 3, 4]),
         (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "running_geo", "kappa": 0.3}, [3, 4]),
     ],
 )
-def test_vetoed_tokens_worked_numbers(
-    row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]
-) -> None:
+def test_vetoes_worked_numbers(row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]) -> None:
     # A trigger says nothing of the next response.
     result = result_of(batch_of([(advantage, row), (advantage, [1.0, 1.0])]), nav(veto=veto))
     assert result.vetoed_T.nonzero().flatten().tolist() == expected
@@ -90,16 +86,6 @@ def test_a_ratio_equal_to_kappa_is_no_trigger(kappa: float, dtype: torch.dtype) 
         batch = TokenBatch(logp_T, behavior_T, -torch.ones(997), torch.arange(997), 997)
         trigger_T, _ = veto_of(batch, VetoSettings(direction="below", kappa=kappa))
         assert (trigger_T == expected).all()
-
-
-def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:
-    behavior_T = torch.tensor([0.5, 0.05, 0.5, 0.5]).log()
-    current_T = torch.tensor([0.05, 0.5, 0.5, 0.5]).log()
-    batch = TokenBatch(current_T, behavior_T, -torch.ones(4), torch.zeros(4, dtype=torch.int64), 1)
-    for recompute, vetoed in (("every_update", [1, 2, 3]), ("once_per_stage", [2, 3])):
-        settings = VetoSettings.parse({**BELOW, "scope": "suffix", "statistic": "token_prob", "recompute": recompute})
-        _, vetoed_T = veto_of(batch, settings)
-        assert vetoed_T.nonzero().flatten().tolist() == vetoed
 
 
 def by_loop(row: list[tuple[Fraction, Fraction]], advantage: float, veto: VetoSettings) -> list[tuple[bool, bool]]:
@@ -150,7 +136,7 @@ def allowed(values: dict[str, Any]) -> VetoSettings:
 
 any_veto = st.fixed_dictionaries(
     {
-        "scope": st.sampled_from([*SCOPES, "trigger_only"]),
+        "scope": st.sampled_from([*SCOPES, "off"]),
         "statistic": st.sampled_from(["token_ratio", "prefix_product", "token_prob", "running_geo"]),
         "direction": st.sampled_from(["below", "above", "both"]),
         "kappa": st.sampled_from([0.5, 0.2, 0.1]),
@@ -180,39 +166,6 @@ def test_every_option_is_what_a_loop_over_the_tokens_gives(
     trigger_T, vetoed_T = veto_of(batch, veto)
     expected = [pair for advantage, row in responses for pair in by_loop(row, advantage, veto)]
     assert list(zip(trigger_T.tolist(), vetoed_T.tolist(), strict=True)) == expected
-
-
-kappas = st.floats(0.01, 0.99)
-
-
-# Not suffix_nontrigger: a larger kappa makes triggers of tokens after the first, and those it keeps.
-@steady
-@given(some_responses, kappas, kappas, st.sampled_from(["response", "suffix_inclusive", "suffix", "trigger_only"]))
-def test_a_larger_kappa_keeps_less(rows: Any, one: float, other: float, scope: str) -> None:
-    low_T, high_T = (
-        result_of(batch_of(rows), nav(veto={"scope": scope, "kappa": kappa})).vetoed_T for kappa in sorted([one, other])
-    )
-    assert (low_T <= high_T).all()
-
-
-@steady
-@given(some_responses, kappas, st.integers(1, 3))
-def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
-    counted = {"kappa": kappa, "trigger_count": count}
-    vetoes = [{"scope": scope, **counted} for scope in SCOPES[:-1]] + [{"scope": "off", "kappa": kappa}]
-    kept = [~result_of(batch_of(rows), nav(veto=veto)).vetoed_T for veto in vetoes]
-    for narrow_T, wide_T in pairwise(kept):
-        assert (narrow_T <= wide_T).all()
-
-
-@steady
-@given(some_responses, st.sampled_from(SCOPES))
-def test_rows_without_a_negative_advantage_never_change(rows: Any, scope: str) -> None:
-    with_veto, without = batch_of(rows), batch_of(rows)
-    result_of(with_veto, nav(veto={"scope": scope})).loss_sum.backward()
-    result_of(without, preset("relaxed")).loss_sum.backward()
-    others_T = with_veto.advantage_T >= 0
-    assert torch.equal(with_veto.logp_T.grad[others_T], without.logp_T.grad[others_T])
 
 
 @steady

@@ -10,6 +10,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 
 import math_verify
@@ -79,9 +80,8 @@ def main() -> None:
         "noted": Counter(name for name, pair in zip(names, several, strict=True) if "person" in pair),
     }
     for column, found in (("math-verify alone", by_math_verify(several)), ("the verifier", judge_pairs(several))):
-        columns[column] = Counter(
-            name for name, pair, one in zip(names, several, found, strict=True) if one == expected(pair)
-        )
+        met = [one == expected(pair) for pair, one in zip(several, found, strict=True)]
+        columns[column] = Counter(compress(names, met))
     print(f"| source | path | commit | licence | {' | '.join(columns)} |\n|---|---|---|---|{'---|' * len(columns)}")
     for name, (repository, path, commit, licence) in SOURCES.items():
         counts = " | ".join(str(counter[name]) for counter in columns.values())

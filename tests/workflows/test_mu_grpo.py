@@ -115,9 +115,7 @@ def work(output: str) -> set[str]:
     ],
     ids=["evaluation", "optimizer", "verifier", "verdicts", "operation"],
 )
-def test_a_changed_setting_repeats_the_steps_that_depend_on_it(
-    finished: Finished, workflow: str, changes: str, done: set[str]
-) -> None:
+def test_a_changed_setting_repeats_its_steps(finished: Finished, workflow: str, changes: str, done: set[str]) -> None:
     assert work(finished.runner.made(workflow, "--seed", "2", "--overrides", changes)) == done
 
 
