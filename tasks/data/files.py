@@ -48,8 +48,15 @@ class Unusable:
     reason: str
 
 
-def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row], list[Unusable]]:
+def read_rows(
+    files: Sequence[Named], source: SourceSettings, mathematics: bool = True
+) -> tuple[list[Row], list[Unusable]]:
     """Return the usable and the unusable rows of files, in the order of the files.
+
+    Args:
+        files: the files of the source.
+        source: settings of the source.
+        mathematics: whether answers are mathematics, around which spaces and dollar signs mean nothing.
 
     Raises:
         DataError: a file cannot be read, or the files have no rows.
@@ -60,7 +67,7 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
     for path, name in files:
         for place, raw in _raw_rows(path, name, source):
             values = livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw
-            row, reason = _parse_row(values, source)
+            row, reason = _parse_row(values, source, mathematics)
             if not reason and (earlier := seen.get(row["prompt_id"])):
                 if source.id or values.get(_ID) is not None:
                     reason = f"prompt_id {row['prompt_id']!r} is also that of {earlier}. Change one of them"
@@ -161,7 +168,7 @@ def _parse_json(content: bytes, place: str) -> Any:
         raise DataError(f"{place}: cannot be read as JSON ({error}): {content[:80]!r}") from None
 
 
-def _parse_row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
+def _parse_row(raw: Any, source: SourceSettings, mathematics: bool) -> tuple[Row, str]:
     """Return a row and an empty text; for an unusable row, its prompt_id if known, and the reason."""
     if not isinstance(raw, Mapping):
         return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
@@ -174,7 +181,7 @@ def _parse_row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
         text = _text_of(fields, source.answer, source, several=True)
     except ValueError as error:
         return partial, str(error)
-    answer = _gold(text, source)
+    answer = text if source.gold == "plain" and not mathematics else _gold(text, source)
     if not answer:
         reason = {
             "hashes": "there is no text after ####",

@@ -36,8 +36,12 @@ def mean(models: Sequence[Benchmarks]) -> float:
 
 
 def run_means(models: Sequence[Benchmarks]) -> Values:
-    """Return the mean over benchmarks of every run, [N]; a run is a model and a seed, and counts as one value."""
-    return np.concatenate([np.mean([values_SP.mean(1) for values_SP in one.values()], axis=0) for one in models])
+    """Return the mean over benchmarks of every run, [N]; a run is a model and a seed, and counts as one value.
+
+    The means are rounded to 12 decimals, so that equal means are equal numbers for the tests of pairs.
+    """
+    means = [np.mean([values_SP.mean(1) for values_SP in one.values()], axis=0) for one in models]
+    return np.concatenate(means).round(12)
 
 
 @dataclass(frozen=True)
@@ -132,8 +136,7 @@ def signed_rank_p(difference_N: Values) -> float | None:
 
 def cohen_dz(difference_N: Values) -> float | None:
     """Return Cohen's d_z, the mean of paired differences over their standard deviation; None where they do not vary."""
-    spread = difference_N.std(ddof=1) if len(difference_N) > 1 else 0.0
-    return float(difference_N.mean() / spread) if spread > 0 else None
+    return float(difference_N.mean() / difference_N.std(ddof=1)) if np.ptp(difference_N) > 0 else None
 
 
 def rank_biserial(difference_N: Values) -> float | None:

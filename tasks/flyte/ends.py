@@ -97,6 +97,11 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
             f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "
             "problem by problem; allowed: one."
         )
+    if arm and settings.seed != values["seed"]:
+        raise SettingsError(
+            f"overrides: seed={settings.seed} in the laboratory, whose arms are run on several seeds, here "
+            f"{values['seed']}; allowed: no override of seed."
+        )
     operation, mirror = settings.named_operation, settings.operation.mirror
     settings = settings.model_copy(
         update={

@@ -57,7 +57,7 @@ def find_reports(
     return [reports[run] for run in planned]
 
 
-@step("7")
+@step("8")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:

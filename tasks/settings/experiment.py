@@ -84,7 +84,8 @@ class ExperimentSettings(Settings):
         """Return every run, ordered by seed, so that after an interruption the finished runs can be compared.
 
         Raises:
-            SettingsError: the settings of a run are wrong. The message names the run.
+            SettingsError: the settings of a run are wrong, or overrides set its seed or store. The message names the
+                run.
         """
         return [
             PlannedRun(model, system, seed, self._settings(model, system, {"store": store, "seed": seed}, overrides))
@@ -105,7 +106,14 @@ class ExperimentSettings(Settings):
 
     def _settings(self, model: str, system: str, run: Changes, overrides: str) -> RunSettings:
         layers = (self.common, self.models[model], self.systems[system], run)
-        return _merge_layers(f"model {model!r} with system {system!r}", layers, overrides)
+        settings = _merge_layers(f"model {model!r} with system {system!r}", layers, overrides)
+        for name, value in run.items():
+            if (got := getattr(settings, name)) != value:
+                raise SettingsError(
+                    f"overrides: {name}={got}; allowed: no override of {name} in a comparison, whose run has {value!r} "
+                    "here. To fix it: change experiment.seeds, or name another store."
+                )
+        return settings
 
 
 def holds_experiment(path: Path) -> bool:

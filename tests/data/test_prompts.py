@@ -14,7 +14,7 @@ from tasks.data.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problems, 
 from tasks.data.sources import source_fingerprint
 from tasks.data.training import prepare_training_set
 from tasks.errors import DataError
-from tasks.settings import ArithmeticSettings, MathVerifySettings, PromptsSettings, SourceSettings
+from tasks.settings import ArithmeticSettings, MathVerifySettings, PromptsSettings, SourceSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.verify.verdicts import extract_program
@@ -87,6 +87,16 @@ def write(folder: Path, records: list, name: str = "prompts.jsonl") -> Path:
     path = folder / name
     path.write_bytes(lines(records))
     return path
+
+
+def test_only_mathematics_loses_the_dollar_signs_around_it(store: Store, tmp_path: Path) -> None:
+    """A function of the user's gets the answer as it is in the file, which may be a regular expression."""
+    path = write(tmp_path, [{"prompt": "p", "answer": "$a$ "}])
+    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0)
+    for kind, expected in (("math", "a"), ("code", "$a$ ")):
+        verify = VerifySettings.parse({"kind": kind})
+        made = prepare_training_set(store, settings.training_set, verify, "", [])
+        assert read_table(store.path(made) / "training.parquet")["answer"].to_pylist() == [expected]
 
 
 def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> None:

@@ -157,6 +157,9 @@ def test_effect_sizes_worked_numbers() -> None:
     assert statistics.rank_biserial(np.array([0.1, 0.3])) == 1
     assert statistics.rank_biserial(np.zeros(3)) is None
     assert statistics.cohen_dz(np.ones(3)) is None
+    thirds = [[1 / 3, 1 / 3, -1 / 3, 2 / 3], [2 / 3, 1 / 3, 1 / 3, -1 / 3], [1 / 3, -1 / 3, 2 / 3, 1 / 3]]
+    equal_N = statistics.run_means([{"easy": np.array([[*one, *[0.0] * 6] for one in thirds])}])
+    assert statistics.cohen_dz(equal_N) is None
 
 
 def test_signed_rank_p_is_that_of_scipy_and_needs_six_pairs() -> None:

@@ -2,10 +2,15 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
+import yaml
 
+from tasks.errors import SettingsError
+from tasks.experiments.arms import QUICK
 from tasks.experiments.laboratory import compare_arms
+from tasks.flyte.ends import open_run
 from tests.report.pages import words
 from tests.workflows.runs import Finished, assert_succeeded
 from tests.workflows.test_decks import deck_of, decks_of, tabs
@@ -61,6 +66,16 @@ def test_the_page_has_table_and_figure(finished: Finished) -> None:
     assert "![accuracy over updates](laboratory/a.svg)" in text
     assert text.endswith("<!-- end of part a -->\n\nRead by people.\n")
     assert (folder / "laboratory/a.svg").read_text().count("<svg") == 1
+
+
+def test_an_override_of_the_seed_is_refused(tmp_path: Path) -> None:
+    """All seeds of an arm would be one run, which would be compared as several."""
+    values = yaml.safe_load(Path(QUICK.config).read_text())
+    types = open_run.python_interface.inputs
+    sections = {name: types[name].model_validate(value) for name, value in values.items() if name != "store"}
+    common = {"operation": types["operation"](), "seed": 0, "updates_per_rollout": 0, "arm": "optimize.preset=relaxed"}
+    with pytest.raises(SettingsError, match="overrides: seed=1 in the laboratory"):
+        open_run(**sections, **common, store=str(tmp_path), overrides="seed=1")
 
 
 def test_a_second_run_trains_nothing(finished: Finished) -> None:

@@ -153,3 +153,10 @@ def test_missing_runs_are_named_and_the_others_compared(reproduced: Finished, tm
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=message):
         ExperimentSettings.parse({**experiment(), **change}).runs(str(tmp_path))
+
+
+@pytest.mark.parametrize("override", ["seed=1", "store=elsewhere"])
+def test_an_override_of_what_tells_runs_apart_is_refused(override: str, tmp_path: Path) -> None:
+    """Three runs of one seed would be compared as runs of three seeds."""
+    with pytest.raises(SettingsError, match=f"overrides: {override}; allowed"):
+        ExperimentSettings.parse(experiment()).runs(str(tmp_path), override)
