@@ -48,14 +48,6 @@ def test_both_optimize_alike_and_grpo_waits_for_the_longest_response_every_time(
     assert short.grpo.gpu_seconds["generate"] < baseline["generate"]
 
 
-def test_gpus_shorten_generation_and_leave_training() -> None:
-    four, eight = planned(gpus=4).mu_grpo, planned(gpus=8).mu_grpo
-    by_name = [{phase.name: phase for phase in one.phases} for one in (four, eight)]
-    assert by_name[1]["generate"].wall_seconds == pytest.approx(by_name[0]["generate"].wall_seconds / 2)
-    assert by_name[1]["optimize"].wall_seconds == pytest.approx(by_name[0]["optimize"].wall_seconds)
-    assert sum(eight.gpu_seconds.values()) == pytest.approx(sum(four.gpu_seconds.values()))
-
-
 def test_pods_at_once_are_limited_by_gpus_and_by_the_deployment() -> None:
     """A stage has 16 shards: 2 rounds on 8 GPUs, 4 rounds if at most 4 pods run at once."""
     shape = KNOWN["Qwen/Qwen2.5-Math-7B"]
