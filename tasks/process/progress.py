@@ -63,8 +63,9 @@ class Bar:
 
 
 def _restart_watchdog() -> None:
-    if _limit_seconds is not None:
-        faulthandler.dump_traceback_later(_limit_seconds, exit=True)
+    if _limit_seconds is not None and sys.__stderr__ is not None:
+        # What captures output may have replaced sys.stderr by an object that is not a file.
+        faulthandler.dump_traceback_later(_limit_seconds, exit=True, file=sys.__stderr__)
 
 
 @contextmanager

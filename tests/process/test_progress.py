@@ -5,9 +5,10 @@ import subprocess
 from tests.prepared import run_python
 
 WORK = """
-import time
+import io, sys, time
 from tasks.process.progress import bar, end_when_it_hangs
 end_when_it_hangs(1.0)
+sys.stderr = io.StringIO()  # As where output is captured.
 with bar("outer", 2) as outer:
     for _ in range(2):
         time.sleep({pause})
@@ -32,5 +33,5 @@ def test_work_that_hangs_is_ended_with_a_stack_trace() -> None:
     done = run(pause=30, after=0)
     assert done.returncode == 1
     assert "Timeout" in done.stderr
-    assert "line 7" in done.stderr
+    assert "line 8" in done.stderr
     assert "ended" not in done.stdout
