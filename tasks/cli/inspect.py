@@ -152,11 +152,11 @@ def _advantages(
         alternated = sampler.partition("+")[2]
         seed = (policy.seed, policy.facts["stage"] - 1, int(alternated or updates))
         # Rows of a refresh are in the order of its updates already.
-        order = np.arange(count)
-        if not alternated:
-            order = np.concatenate(plan_batches(batch, batch.group_size, seed[:2]))
+        batches = [np.arange(count)] if alternated else plan_batches(batch, batch.group_size, seed[:2])
         not_finite_R = ~finite_responses(np.asarray(batch.engine_logp.flat, dtype=np.float32), batch)
-        selection = select(batch, settings, sampling["max_new_tokens"], not_finite_R, draws(count, order, seed))
+        selection = select(
+            batch, settings, sampling["max_new_tokens"], not_finite_R, draws(count, np.concatenate(batches), seed)
+        )
         pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
         advantages += [advantage if takes_part else None for advantage, takes_part in pairs]
     return advantages

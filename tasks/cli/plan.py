@@ -266,12 +266,13 @@ def _storage(plan: ClusterPlan) -> Table:
             "rollouts": prediction.kept_bytes - prediction.policy_bytes,
             "kept": prediction.kept_bytes,
             "besides, while a stage trains": prediction.unfinished_bytes,
+            "written": prediction.written_bytes,
         }
-        if plan.gpus:  # One machine moves nothing.
-            sizes["moved to and from pods"] = prediction.moved_bytes
+        if plan.gpus:  # One machine reads nothing from the store that it wrote itself.
+            sizes["read"] = prediction.read_bytes
         return {name: decimal(int(size)) for name, size in sizes.items()}
 
-    return _compare("storage, estimated", plan, cells)
+    return _compare("storage and traffic, estimated", plan, cells)
 
 
 def _price(plan: ClusterPlan) -> Table:

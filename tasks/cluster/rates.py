@@ -33,12 +33,14 @@ class Pool:
         """Return the accelerator of a role."""
         return self.costs.accelerator(self.pods[role].accelerator)
 
-    def price_per_hour(self, role: Role) -> float:
-        """Return the price of one pod for an hour. Pods without GPUs are below 1 % of a run's price, and left out."""
+    def hour(self, role: Role) -> tuple[str, float]:
+        """Return the line of the bill that one pod belongs to, and its price per hour; pods without GPUs have none."""
         if role not in self.pods:
-            return 0.0
+            return "", 0.0
         pod, price = self.pods[role], self.gpu(role).price
-        return pod.gpus * (price.spot if pod.interruptible else price.on_demand)
+        if pod.interruptible:
+            return "GPUs, spot", pod.gpus * price.spot
+        return "GPUs, on demand", pod.gpus * price.on_demand
 
 
 def pool_of(

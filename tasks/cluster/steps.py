@@ -36,8 +36,10 @@ class Phase:
     price: float
     tokens: float
     """Generated tokens, or tokens in training; 0 for other steps."""
-    moved: float
-    """Bytes that are read from the store or written to it."""
+    read: float
+    """Bytes that are read from the store."""
+    written: float
+    """Bytes that are written to the store."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ class Prediction:
     """Bytes of policies and rollouts, which stay in the store."""
     unfinished_bytes: float
     """Largest size of the checkpoints of a stage, which are deleted when the stage ends."""
-    moved_bytes: float
-    """Bytes that pods read from the store or write to it."""
+    read_bytes: float
+    written_bytes: float
     price: dict[str, float]
-    """Prices of GPUs on spot nodes, of GPUs on demand, and of storage; empty for one process."""
+    """Prices of GPUs on spot nodes and on demand, and of storage and traffic; empty for one process."""
 
 
 def predict(
@@ -97,7 +99,8 @@ def predict(
         policy_bytes=policies,
         kept_bytes=kept,
         unfinished_bytes=(run.operation.checkpoints_kept + 1) * steps.checkpoint if unfinished else 0.0,
-        moved_bytes=sum(phase.moved for phase in phases),
+        read_bytes=sum(phase.read for phase in phases),
+        written_bytes=sum(phase.written for phase in phases),
         price=_price(phases, kept, pool) if pool else {},
     )
 
@@ -164,14 +167,14 @@ class _Steps:
         base: dict[Row, float] = {"load": self.base / _GB / self._each.hub_gb_per_second}
         if run.policy.tiny:
             base = {"warm_start": self._rates.base}
-        yield self._phase("policy", "prefetch", 1, 1, base, moved=self.base)
+        yield self._phase("policy", "prefetch", 1, 1, base, written=self.base)
         verify: dict[Row, float] = {"verify": stages * self._verification(run.responses_per_stage)}
         if mu is None:
             yield self._generate()
-            yield self._phase("verify", "verify", stages, stages, verify, moved=self.rollouts)
-            yield self._train("optimize", 1, {})
+            yield self._phase("verify", "verify", stages, stages, verify, read=self.rollouts)
+            yield self._train("optimize", 1, {}, read=self.rollouts)
         else:
-            yield self._train("alternate", mu, {**verify, **self._refreshes(mu)})
+            yield self._train("alternate", mu, {**verify, **self._refreshes(mu)}, written=self.rollouts)
         yield self._evaluate()
 
     def _phase(
@@ -182,21 +185,22 @@ class _Steps:
         pods: int,
         seconds: dict[Row, float],
         tokens: float = 0.0,
-        moved: float = 0.0,
+        read: float = 0.0,
+        written: float = 0.0,
     ) -> Phase:
         """Return the phase of tasks that run one after the other, each with its share of the pods in parallel."""
         pool, each, gpus, hour, rounds = self._pool, self._each, 0, 0.0, pods
         starts = int(name == "policy")  # A single process starts once.
         if pool:
-            starts, gpus, hour = pods, pool.gpus_of(role), pool.price_per_hour(role)
+            starts, gpus, (_, hour) = pods, pool.gpus_of(role), pool.hour(role)
             at_once = min(pool.gpus // gpus if gpus else pool.most_pods, pool.most_pods)
             rounds = tasks * -(-(pods // tasks) // at_once)
-        transfer = moved / _GB / each.store_gb_per_second
+        transfer = (read + written) / _GB / each.store_gb_per_second
         spent = {**seconds, "start": starts * each.pod_start_seconds, "transfer": transfer}
         rows = {row: spent[row] for row in ROWS if spent.get(row)}
         total = sum(rows.values())
         wall, price = total * rounds / pods, total / 3600 * hour
-        return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, moved)
+        return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, read, written)
 
     def _generate(self) -> Phase:
         run, stages, settings = self._run, self._stages, self._run.rollout
@@ -208,8 +212,8 @@ class _Steps:
         # In one process, the evaluation of the policy has already started the engine.
         load = pods * self._each.engine_start_seconds if self._pool else 0.0
         seconds: dict[Row, float] = {"load": load, "generate": stages * each}
-        moved = len(shards) * self._of_policies + 2 * self.rollouts  # Parts of shards, then whole shards.
-        return self._phase("generate", "rollout", stages, pods, seconds, self.generated, moved)
+        read, written = len(shards) * self._of_policies, 2 * self.rollouts  # Parts of shards, then whole shards.
+        return self._phase("generate", "rollout", stages, pods, seconds, self.generated, read, written)
 
     def _refreshes(self, mu: int) -> dict[Row, float]:
         """Return the seconds of generation in the training pods, with a refresh before every ``mu`` updates."""
@@ -236,10 +240,12 @@ class _Steps:
         # In one process, all evaluations of a policy share an engine.
         load = (pods if self._pool else policies) * self._each.engine_start_seconds
         seconds: dict[Row, float] = {"load": load, "evaluate": policies * each}
-        moved = len(run.measures) * (self._of_policies + self.weights)
-        return self._phase("evaluate", "evaluate", policies, pods, seconds, moved=moved)
+        read = len(run.measures) * (self._of_policies + self.weights)
+        return self._phase("evaluate", "evaluate", policies, pods, seconds, read=read)
 
-    def _train(self, name: str, saved_every: int, seconds: dict[Row, float]) -> Phase:
+    def _train(
+        self, name: str, saved_every: int, seconds: dict[Row, float], read: float = 0.0, written: float = 0.0
+    ) -> Phase:
         """Return the phase of training, with checkpoints after multiples of ``saved_every`` updates."""
         run, rates, stages = self._run, self._rates, self._stages
         every = -(-run.operation.updates_per_checkpoint // saved_every) * saved_every
@@ -250,9 +256,9 @@ class _Steps:
         optimize += stages * run.updates_per_stage * self._each.update_seconds
         load = seconds.get("load", 0.0) + stages * self._each.trainer_start_seconds
         spent: dict[Row, float] = {**seconds, "load": load, "optimize": optimize, "rest": stages * rates.rest}
-        read = self._of_policies + (stages - 1) * self.moments
-        moved = read + self.rollouts + stages * self.trained + checkpoints * self.checkpoint
-        return self._phase(name, "train", stages, stages, spent, tokens * trained, moved)
+        read += self._of_policies + (stages - 1) * self.moments
+        written += stages * self.trained + checkpoints * self.checkpoint
+        return self._phase(name, "train", stages, stages, spent, tokens * trained, read, written)
 
     def _verification(self, answers: int) -> float:
         return self._each.verifier_start_seconds + self._each.answer_seconds * answers / self._run.verify.workers
@@ -263,11 +269,13 @@ class _Steps:
 
 def _price(phases: list[Phase], kept: float, pool: Pool) -> dict[str, float]:
     storage = pool.costs.storage
+    read = sum(phase.read for phase in phases)
+    stored = kept / _GB * storage.gb_month * storage.months
     paid = {"GPUs, spot": 0.0, "GPUs, on demand": 0.0}
     for phase in phases:
-        if phase.role in pool.pods:
-            paid["GPUs, spot" if pool.pods[phase.role].interruptible else "GPUs, on demand"] += phase.price
-    return {**paid, "storage": kept / _GB * storage.gb_month * storage.months}
+        if phase.pod_gpus:
+            paid[pool.hour(phase.role)[0]] += phase.price
+    return {**paid, "storage and traffic": stored + read / _GB * storage.egress_gb}
 
 
 def _chunk_sizes(count: int, size: int) -> list[int]:

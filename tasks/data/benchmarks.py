@@ -77,8 +77,8 @@ def prepare_benchmark(
     if settings.source is None:
         raise ValueError(f"{setting} has no source")
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
-        place, mathematics = f"{setting}.source", verify.kind == "math"
-        rows, unusable, data = source_rows(store, settings.source, place, source, operation.mirror, mathematics)
+        place = f"{setting}.source"
+        rows, unusable, data = source_rows(store, settings.source, place, source, operation.mirror, verify.kind)
         rows = _first(rows, unusable, settings)
         unreadable = unreadable_golds(rows, settings.source, verify, settings.name)
         _check_readable(unreadable, len(rows), settings)
@@ -97,7 +97,7 @@ def source_rows(
     setting: str,
     fingerprint: str,
     mirror: str | None,
-    mathematics: bool,
+    kind: str,
     training: bool = False,
 ) -> tuple[list[Row], list[Unusable], dict[str, Any]]:
     """Return the usable rows of a source, its unusable rows, and facts that identify the data.
@@ -108,7 +108,7 @@ def source_rows(
         setting: the name of the source in errors.
         fingerprint: the result of ``source_fingerprint`` when the run started; empty if it is not known.
         mirror: the mirror of the hub.
-        mathematics: see ``read_rows``.
+        kind: the kind of the verifier; see ``read_rows``.
         training: whether generated problems are those of the training set, or else the held-out ones.
 
     Raises:
@@ -125,7 +125,7 @@ def source_rows(
         ]
     else:
         with source_files(source, setting, mirror) as files:
-            rows, unusable = read_rows(files, source, mathematics)
+            rows, unusable = read_rows(files, source, kind)
         check_fingerprint(fingerprint, source_fingerprint(source, mirror), setting)
     content = json.dumps([[row["prompt_id"], row.get("messages") or row["prompt"], row["answer"]] for row in rows])
     data = {

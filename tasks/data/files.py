@@ -48,15 +48,10 @@ class Unusable:
     reason: str
 
 
-def read_rows(
-    files: Sequence[Named], source: SourceSettings, mathematics: bool = True
-) -> tuple[list[Row], list[Unusable]]:
+def read_rows(files: Sequence[Named], source: SourceSettings, kind: str) -> tuple[list[Row], list[Unusable]]:
     """Return the usable and the unusable rows of files, in the order of the files.
 
-    Args:
-        files: the files of the source.
-        source: settings of the source.
-        mathematics: whether answers are mathematics, around which spaces and dollar signs mean nothing.
+    ``kind`` is that of the verifier: around an answer for ``math``, spaces and dollar signs mean nothing.
 
     Raises:
         DataError: a file cannot be read, or the files have no rows.
@@ -67,7 +62,7 @@ def read_rows(
     for path, name in files:
         for place, raw in _raw_rows(path, name, source):
             values = livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw
-            row, reason = _parse_row(values, source, mathematics)
+            row, reason = _parse_row(values, source, kind)
             if not reason and (earlier := seen.get(row["prompt_id"])):
                 if source.id or values.get(_ID) is not None:
                     reason = f"prompt_id {row['prompt_id']!r} is also that of {earlier}. Change one of them"
@@ -168,7 +163,7 @@ def _parse_json(content: bytes, place: str) -> Any:
         raise DataError(f"{place}: cannot be read as JSON ({error}): {content[:80]!r}") from None
 
 
-def _parse_row(raw: Any, source: SourceSettings, mathematics: bool) -> tuple[Row, str]:
+def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
     """Return a row and an empty text; for an unusable row, its prompt_id if known, and the reason."""
     if not isinstance(raw, Mapping):
         return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
@@ -181,7 +176,7 @@ def _parse_row(raw: Any, source: SourceSettings, mathematics: bool) -> tuple[Row
         text = _text_of(fields, source.answer, source, several=True)
     except ValueError as error:
         return partial, str(error)
-    answer = text if source.gold == "plain" and not mathematics else _gold(text, source)
+    answer = _gold(text, source, kind)
     if not answer:
         reason = {
             "hashes": "there is no text after ####",
@@ -268,14 +263,14 @@ def _check_encoding(text: str, field: str) -> None:
         raise ValueError(f"{field} has half of a surrogate pair: {text[:80]!r}") from None
 
 
-def _gold(text: str, source: SourceSettings) -> str:
-    """Return the gold answer in the text of a field, without dollar signs around it; empty if there is none."""
+def _gold(text: str, source: SourceSettings, kind: str) -> str:
+    """Return the gold answer in the text of a field; empty if there is none."""
     if source.gold == "hashes":
         # 1,234 is one number in GSM8K, but math-verify reads it as two numbers.
         text = text.rpartition("####")[2].replace(",", "") if "####" in text else ""
     elif source.gold == "boxed":
         text = extract(text).answer or ""
-    elif source.gold == "livecodebench":
+    elif source.gold == "livecodebench" or kind != "math":
         return text
     return text.strip().strip("$").strip()
 

@@ -132,10 +132,8 @@ def prepare_training_set(
     """
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
         setting = "prompts.source" if settings.source.hub else "prompts.path"
-        mathematics = verify.kind == "math"
-        rows, unusable, data = source_rows(
-            store, settings.source, setting, source, operation.mirror, mathematics, training=True
-        )
+        mirror = operation.mirror
+        rows, unusable, data = source_rows(store, settings.source, setting, source, mirror, verify.kind, training=True)
         total = len(rows) + len(unusable)
         held_out = {row["prompt_id"] for row in share_of(rows, settings.held_out_share)}
         rows = [row for row in rows if row["prompt_id"] not in held_out]

@@ -59,7 +59,7 @@ class TransformersEngine:
         cls,
         folder: Path,
         settings: "EngineSettings",
-        colocated: bool = False,  # noqa: ARG003 - the model shares a device with training as it is
+        colocated: bool = False,  # noqa: ARG003 - part of the protocol; here there is nothing to prepare
     ) -> "TransformersEngine":
         """See ``Engine``. The model is on a GPU if there is one."""
         return cls(load_model(folder, dtype=settings.dtype), stop_token_ids(folder), settings.batch_size)

@@ -50,12 +50,14 @@ class AcceleratorSettings(Settings):
 
 
 class StoragePriceSettings(Settings):
-    """Price of object storage; a GB is 10^9 bytes. Requests are below 1 % of a run's price, and left out."""
+    """Prices of object storage, without requests; a GB is 10^9 bytes."""
 
     gb_month: Number = Field(ge=0)
     """Price of storing a GB for a month."""
     months: Number = Field(ge=0)
     """Months that the artifacts of a run are kept."""
+    egress_gb: Number = Field(ge=0)
+    """Price of a GB that pods read from the store: 0 within a region."""
 
 
 class AssumptionSettings(Settings):

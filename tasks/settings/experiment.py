@@ -110,8 +110,8 @@ class ExperimentSettings(Settings):
         for name, value in run.items():
             if (got := getattr(settings, name)) != value:
                 raise SettingsError(
-                    f"overrides: {name}={got}; allowed: no override of {name} in a comparison, whose run has {value!r} "
-                    "here. To fix it: change experiment.seeds, or name another store."
+                    f"overrides: {name}={got} in a comparison, which gives this run {name} {value!r}; allowed: no "
+                    f"override of {name}. Change it in the file."
                 )
         return settings
 

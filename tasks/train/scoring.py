@@ -39,8 +39,8 @@ class ScoredResponses:
     """The stage, counted from 0."""
     seed: tuple[int, int, int]
     """The seed of random choices: the run's seed, the stage, and the updates before these responses."""
-    order: Ints
-    """The rows in the order in which updates consume them."""
+    batches: Sequence[Ints]
+    """The rows of each batch, in the order in which updates consume them."""
 
     def __post_init__(self) -> None:
         """Select responses by what is known before the policy has scored them."""
@@ -55,7 +55,7 @@ class ScoredResponses:
         self._not_finite_R: Flags = np.zeros(len(self.responses.group_R), dtype=bool)
         for name in {"engine", "behavior"} & self.logp.keys():
             self._not_finite_R |= ~finite_responses(self.logp[name], self.responses)
-        draw_R = draws(len(self.responses.group_R), self.order, self.seed)
+        draw_R = draws(len(self.responses.group_R), np.concatenate(self.batches), self.seed)
         self.selection = select(self.responses, self.settings, self.max_response_tokens, self._not_finite_R, draw_R)
 
     def restore(self, columns: Columns) -> None:
@@ -63,19 +63,19 @@ class ScoredResponses:
         self.logp |= columns
         self._select()
 
-    def score(self, batches: Sequence[Ints], first: int, reference: Scorer | None, resume: Resume | None) -> None:
+    def score(self, first: int, reference: Scorer | None, resume: Resume | None) -> None:
         """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the reference.
 
         ``resume`` saves the columns under ``first``, the number of updates before these responses, or has them already.
         """
         known = resume.logp(first) if resume else {}
-        self.restore(known or {"behavior": self.logp_of(batches, self.backend, "logp")})
+        self.restore(known or {"behavior": self.logp_of(self.batches, self.backend, "logp")})
         if reference is not None and "reference" not in known:
-            self.logp["reference"] = self.logp_of(batches, reference, "reference logp")
+            self.logp["reference"] = self.logp_of(self.batches, reference, "reference logp")
         if resume and not known:
             resume.keep_logp(first, {name: column for name, column in self.logp.items() if name != "engine"})
 
-    def count(self, results: StageResults, batches: Sequence[Ints]) -> None:
+    def count(self, results: StageResults) -> None:
         """Add what the selection says to the results of the stage.
 
         Raises:
@@ -95,7 +95,7 @@ class ScoredResponses:
                 f"optimize.max_dropped_share allows {self.settings.max_dropped_share:.1%}. Look at the engine's "
                 "precision."
             )
-        total, tokens, largest = self._mismatch(batches)
+        total, tokens, largest = self._mismatch()
         mean = total / max(1, tokens)
         results.mismatch_sum += total
         results.mismatch_tokens += tokens
@@ -107,7 +107,7 @@ class ScoredResponses:
                 "rollouts come from this policy and that the engine's precision is the trainer's."
             )
 
-    def _mismatch(self, batches: Iterable[Ints]) -> tuple[float, int, float]:
+    def _mismatch(self) -> tuple[float, int, float]:
         """Compare the engine's and the trainer's log-probabilities.
 
         Returns:
@@ -115,7 +115,7 @@ class ScoredResponses:
         """
         tokens, total, largest = 0, 0.0, 0.0
         engine, behavior = self.logp["engine"], self.logp["behavior"]
-        for batch in batches:
+        for batch in self.batches:
             indices = self.responses.response_tokens.indices(self.selection.active_rows(batch))
             difference_T: Floats = np.abs(behavior[indices].astype(np.float64) - engine[indices])
             tokens, total = tokens + len(indices), total + float(difference_T.sum())

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from tasks.errors import GateError
@@ -82,13 +81,13 @@ class Trainer:
         total, done = len(batches) * schedule.updates_per_batch, len(results.rows) - first
         with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
-            order, longest = np.concatenate(batches), self.max_response_tokens
-            work = ScoredResponses(responses, self.backend, self.settings, longest, stage, seed, order)
+            longest = self.max_response_tokens
+            work = ScoredResponses(responses, self.backend, self.settings, longest, stage, seed, batches)
             if self.resume and done:
                 work.restore(self.resume.columns)
             else:
-                work.score(batches, first, self.reference, self.resume)
-                work.count(results, batches)
+                work.score(first, self.reference, self.resume)
+                work.count(results)
                 if last:
                     results.check_signal(first + total)
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:

@@ -93,11 +93,14 @@ def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
     changes = {"price": {"on_demand": 9, "spot": 4.5}, "throughput": {"source": "measured"}}
     ours = RunSettings.merge(values["accelerators"]["nvidia-h200"], changes)
     own = tmp_path / "own.yaml"
-    own.write_text(yaml.safe_dump({**values, "currency": "EUR", "accelerators": {"ours": ours}}))
+    storage = {**values["storage"], "egress_gb": 0.1}
+    own.write_text(yaml.safe_dump({**values, "currency": "EUR", "accelerators": {"ours": ours}, "storage": storage}))
     run = RunSettings.read(Path(PAPER))
     plan, theirs = plan_cluster(run, 4, 4, prices=own), plan_cluster(run, 4, 4, prices=PRICES)
     assert plan.currency == "EUR"
     assert plan.mu_grpo.price["GPUs, spot"] == pytest.approx(2 * theirs.mu_grpo.price["GPUs, spot"])
+    traffic = plan.mu_grpo.price["storage and traffic"] - theirs.mu_grpo.price["storage and traffic"]
+    assert traffic == pytest.approx(0.1 * plan.mu_grpo.read_bytes / 1e9)
     assert plan.mu_grpo.seconds == theirs.mu_grpo.seconds
     sources = {one.name: one.source for one in plan.assumptions}
     names = ("decode step", "update, per token", "response_share")
@@ -158,7 +161,7 @@ def test_a_plan_takes_the_file_and_its_pods_have_the_time_that_is_foreseen(
     plan = json.loads(done.output)
     assert (plan["currency"], {one["source"] for one in plan["assumptions"]}) == ("USD", {"given", "assumed"})
     found = plan[system]
-    assert set(found["price"]) == {"GPUs, spot", "GPUs, on demand", "storage"}
+    assert set(found["price"]) == {"GPUs, spot", "GPUs, on demand", "storage and traffic"}
     assert (found["mu"], found["updates"]) == (4 if system == "grpo" else 1024, 4096)
     phases = {phase["name"]: phase for phase in found["phases"]}
     for name, role in (("alternate", "train"), ("optimize", "train"), ("evaluate", "evaluate")):

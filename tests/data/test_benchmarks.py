@@ -149,7 +149,7 @@ def test_gold_answers_as_each_data_set_writes_them(tmp_path: Path, name: str, ro
     source = source_of(name)
     put(tmp_path / str(source.hub) / source.files[0], parquet(rows))
     with source_files(source, "here", str(tmp_path)) as files:
-        read, unusable = read_rows(files, source)
+        read, unusable = read_rows(files, source, "math")
     assert [row["answer"] for row in read] == answers
     assert unusable == []
 

@@ -50,7 +50,7 @@ def test_steps_may_make_their_requests_alone(guarded: Guarded, tmp_path: Path, m
         sweep(store.root)
         source = SourceSettings(path=f"s3://{BUCKET}/prompts/a.jsonl")
         with source_files(source, "prompts.path") as files:
-            assert len(read_rows(files, source)[0]) == 1
+            assert len(read_rows(files, source, "math")[0]) == 1
         client.put_object(Bucket=BUCKET, Key="flyte/data/outputs.pb", Body=b"")
         for key in ("prompts/a.jsonl", "policies/model.safetensors", "other"):
             with pytest.raises(ClientError, match="AccessDenied"):

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 from tasks.settings import OptimizeSettings
 from tasks.store.tables import ROLLOUTS, VERDICTS, stream_table, table_writer
 from tasks.train.advantages import select
 from tasks.train.batches import Responses, collect, plan_batches
-from tasks.train.scoring import finite_responses
+from tasks.train.scoring import draws, finite_responses
 from tools.benchmarks.rows import GROUP_SIZE, rollout_tables, verdict_table
 
 MIB = 2**20
@@ -50,7 +49,7 @@ def test_fifty_times_the_responses_take_a_few_bytes_each(tmp_path: Path, pool: p
         tracemalloc.start()
         found = read(paths, tmp_path)
         dropped_R = ~finite_responses(found.engine_logp.flat, found)
-        select(found, settings, 3, dropped_R, torch.zeros(len(dropped_R)))
+        select(found, settings, 3, dropped_R, draws(len(dropped_R), np.arange(len(dropped_R)), (0, 0)))
         plan_batches(found, 1000, (0, 0))
         used = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
