@@ -86,7 +86,7 @@ def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
     return Responses.of_policy(f"stage {stage}", policy)
 
 
-def _read_rows(store: Store, responses: Responses) -> list[dict[str, Any]]:
+def read_responses(store: Store, responses: Responses) -> list[dict[str, Any]]:
     """Return responses with their verdicts and advantages; unknown values are None."""
     settings = _stored_settings(responses.policy) if responses.policy else None
     rollouts = pa.concat_tables(
@@ -163,7 +163,7 @@ def _advantages(
 
 
 def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
-    rows = _read_rows(store, responses)
+    rows = read_responses(store, responses)
     all_groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:

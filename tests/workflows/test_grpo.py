@@ -4,9 +4,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tasks.cli.inspect import read_responses
 from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
+from tasks.stored.unfinished import Responses
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tests.prepared import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY, Learner, prepare_stage, prepare_verdicts
@@ -28,6 +30,14 @@ def test_mu_of_a_whole_stage_equals_the_staged_workflow(
     alternated = train_alternating(store, ROLLOUT, VERIFY, optimize, 4, policy, policy, shards, 0, 0)
     digests = [store.manifest(one).files["model.safetensors"].sha256 for one in (staged, alternated, policy)]
     assert digests[0] == digests[1] != digests[2]
+    advantages = []
+    for one in (staged, alternated):
+        manifest = store.manifest(one)
+        shown = read_responses(store, Responses.of_policy("stage 1", manifest))
+        advantages.append({(row["prompt_id"], row["sample_index"]): row["advantage"] for row in shown})
+        trained = {row["advantage"] for row in read_table(store.path(one) / "examples.parquet").to_pylist()}
+        assert trained <= set(advantages[-1].values())
+    assert advantages[0] == advantages[1]
 
 
 def test_a_refresh_every_update_resets_staleness(learner: Learner, shards: list[ArtifactRef]) -> None:
