@@ -158,5 +158,5 @@ def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], mes
 @pytest.mark.parametrize("override", ["seed=1", "store=elsewhere"])
 def test_an_override_of_what_tells_runs_apart_is_refused(override: str, tmp_path: Path) -> None:
     """Three runs of one seed would be compared as runs of three seeds."""
-    with pytest.raises(SettingsError, match=f"overrides: {override}; allowed"):
+    with pytest.raises(SettingsError, match=f"overrides: {override} in a comparison, .* allowed: no override of"):
         ExperimentSettings.parse(experiment()).runs(str(tmp_path), override)
