@@ -39,7 +39,7 @@ results: $(BIN)/.installed ## run both with three seeds, and write docs/results.
 	@$(BIN)/python -m tools.docs.picture
 
 EXPERIMENT := configs/reproduce-tiny.yaml
-reproduce: $(BIN)/.installed ## run the paper's comparison in small, and write docs/reproduction.md; takes half an hour
+reproduce: $(BIN)/.installed ## run the paper's comparison in small, and write docs/reproduction.md; takes up to an hour
 	@$(BIN)/pyflyte run workflows/reproduce.py reproduce --inputs-file $(EXPERIMENT)
 	@$(BIN)/mu-grpo reproduction --config $(EXPERIMENT) --docs docs/reproduction.md
 

@@ -131,6 +131,10 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+_FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML's loader in C, if it is installed. Every command reads the packaged files when it starts."""
+
+
 def load_yaml(text: str) -> Any:
     """Return the value that a text in YAML has; raise ``yaml.YAMLError`` if it is not YAML or repeats a key."""
     return yaml.load(text, _Loader)  # noqa: S506 - a subclass of the safe loader
@@ -144,7 +148,7 @@ def read_packaged_yaml(module: str, name: str) -> Any:
     """
     path = Path(module).with_name(name)
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), _FAST_LOADER)  # noqa: S506 - a safe loader
     except FileNotFoundError:
         raise DeploymentError(
             f"{path} is missing: this copy of the project is incomplete. pyflyte run --remote copies all of it with "
@@ -196,7 +200,7 @@ class Settings(FlyteModel):
             and what is allowed.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], name: str = "") -> Self:
