@@ -106,6 +106,8 @@ WORKED: dict[str, list[Case]] = {
         Case([(1.0, [E**0.1, E**0.2, E**0.3, E**0.6])], [E**0.1, None, 0, 0], [4]),
         Case([(-1.0, [E**0.1, E**0.2, E**0.3, E**0.6])], [-(E**0.1), -(E**0.2), -(E**0.3), -(E**0.6)], [4]),
         Case([(1.0, [E**0.3, *[E**0.05] * 3])], [E**0.3, *[E**0.05] * 3], [4]),
+        # The last token has no advantage, so that it is not counted: the mean of .01 and .0625 is within the threshold.
+        Case([(1.0, [E**0.1, E**0.25]), (0.0, [E**0.6])], [E**0.1, E**0.25, 0], [3] * 2),
     ],
     "reinforce": [*grid(PLUS, MINUS), Case(TWO, TWO_ONES, [6] * 2)],
     "rec_oneside_is": [*grid(*TIGHT), Case(TWO, TWO_TIGHT, [6] * 2)],
