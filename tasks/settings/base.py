@@ -131,10 +131,6 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-_FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""PyYAML's loader in C, if it is installed. Every command reads the packaged files when it starts."""
-
-
 def load_yaml(text: str) -> Any:
     """Return the value that a text in YAML has; raise ``yaml.YAMLError`` if it is not YAML or repeats a key."""
     return yaml.load(text, _Loader)  # noqa: S506 - a subclass of the safe loader
@@ -148,7 +144,9 @@ def read_packaged_yaml(module: str, name: str) -> Any:
     """
     path = Path(module).with_name(name)
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _FAST_LOADER)  # noqa: S506 - a safe loader
+        # Every command reads these files when it starts, and PyYAML may be built without its faster loader in C.
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506 - both are safe loaders
     except FileNotFoundError:
         raise DeploymentError(
             f"{path} is missing: this copy of the project is incomplete. pyflyte run --remote copies all of it with "
@@ -200,6 +198,7 @@ class Settings(FlyteModel):
             and what is allowed.
     """
 
+    # Commands start faster, because they use few of the models.
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     @classmethod
