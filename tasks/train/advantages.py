@@ -32,23 +32,17 @@ from tasks.train.batches import Flags, Ints, Responses
 
 
 @dataclass(frozen=True)
-class Advantages:
-    """An advantage for each response, and counts of groups and responses without a signal."""
+class Selection:
+    """The responses that take part in updates with their advantages, and counts of those without a signal."""
 
     advantage_R: Tensor
     """Advantages, in the dtype of the rewards; 0 for responses that take no part or cannot be compared with another."""
+    takes_part_R: Flags
     groups: int
     zero_variance_groups: int
     """Groups without two different rewards."""
     unscored: int
     """Responses without a reward."""
-
-
-@dataclass(frozen=True)
-class Selection(Advantages):
-    """The responses that take part in updates, and their advantages."""
-
-    takes_part_R: Flags
 
     def active_rows(self, rows: Ints) -> Ints:
         """Return the rows that take part."""
@@ -67,9 +61,8 @@ def select(
     if rules.overlong_buffer_share is not None:
         penalty_R = overlong_penalty(length_R, max_response_tokens, rules.overlong_buffer_share)
         reward_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))
-    found = group_advantages(
-        reward_R, group_R, settings.objective.advantage, draw_R if rules.balance_negatives else None
-    )
+    drawn_R = draw_R if rules.balance_negatives else None
+    advantage_R = group_advantages(reward_R, group_R, settings.objective.advantage, drawn_R)
     # By the rewards themselves: a penalty for length does not make an all-correct group informative.
     scored = _Groups.of(group_R, ~correctness_R.isnan())
     informative_G = scored.informative(correctness_R)
@@ -77,14 +70,19 @@ def select(
         takes_part_R &= informative_G[scored.group_R].numpy()
     if rules.truncated == "mask":
         takes_part_R &= ~responses.truncated_R
-    advantage_R = torch.where(torch.from_numpy(takes_part_R), found.advantage_R, 0)
-    return Selection(advantage_R, found.groups, int((~informative_G).sum()), found.unscored, takes_part_R)
+    return Selection(
+        advantage_R=torch.where(torch.from_numpy(takes_part_R), advantage_R, 0),
+        takes_part_R=takes_part_R,
+        groups=len(informative_G),
+        zero_variance_groups=int((~informative_G).sum()),
+        unscored=int((~scored.kept_R).sum()),
+    )
 
 
 def group_advantages(
     reward_R: Tensor, group_R: Tensor, settings: AdvantageSettings, draw_R: Tensor | None = None
-) -> Advantages:
-    """Compute advantages: reward minus baseline and its offset, over scale.
+) -> Tensor:
+    """Compute advantages, [R] in the dtype of the rewards: reward minus baseline and its offset, over scale.
 
     Scale ``std`` is unbiased, as in verl's GRPO (arXiv 2402.03300), ``std_biased`` is not (2509.24203), ``sqrt_eps`` is
     that of 2505.22257, ``none`` leaves the difference as it is (Dr.GRPO, 2503.20783). Equal rewards differ from their
@@ -117,12 +115,7 @@ def group_advantages(
     if settings.scale != "batch_std":
         scale_G = torch.where(varies_G, scale_G, 1)
     advantage_R = torch.where(kept.kept_R, (centred_R - settings.baseline_offset) / scale_G[scored.group_R], 0)
-    return Advantages(
-        advantage_R=advantage_R.to(reward_R.dtype),
-        groups=len(varies_G),
-        zero_variance_groups=int((~kept.informative(score_R)).sum()),
-        unscored=int((~scored.kept_R).sum()),
-    )
+    return advantage_R.to(reward_R.dtype)
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def test_the_line_of_a_preset_matches_the_objective(name: str) -> None:
 def test_the_advantage_of_a_preset_matches_its_line(name: str) -> None:
     settings = ObjectiveSettings.parse(PRESETS[name].row)
     reward = torch.tensor([1.0, 0, 0, 1, 0], dtype=torch.float64)
-    got = group_advantages(reward, torch.zeros(5, dtype=torch.int64), settings.advantage).advantage_R
+    got = group_advantages(reward, torch.zeros(5, dtype=torch.int64), settings.advantage)
     epsilon = settings.advantage.epsilon
     names = {"R": reward, "mean": reward.mean(), "std": reward.std() + epsilon}
     names["sqrt_eps"] = (reward.var(correction=0) + epsilon).sqrt()

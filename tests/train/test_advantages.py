@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.errors import SettingsError
 from tasks.settings import PRESETS, AdvantageSettings, OptimizeSettings
-from tasks.train.advantages import Advantages, Selection, group_advantages, overlong_penalty, select
+from tasks.train.advantages import Selection, group_advantages, overlong_penalty, select
 from tasks.train.batches import Ragged, Responses
 from tasks.train.scoring import draws
 
@@ -58,7 +58,7 @@ def selected(
     )
 
 
-def compared(rewards: Sequence[float], groups: Sequence[int] | None = None, **over: Any) -> Advantages:
+def compared(rewards: Sequence[float], groups: Sequence[int] | None = None, **over: Any) -> torch.Tensor:
     """Advantages without an epsilon; all rewards are of one group unless others are given."""
     return group_advantages(
         torch.tensor(rewards, dtype=torch.float32),
@@ -117,18 +117,18 @@ def test_worked_advantages(name: str, groups: list[list[float]], over: dict[str,
 def test_the_deviation_of_the_stage_divides_every_group() -> None:
     """Also groups of one response, and those whose rewards are equal where they have an advantage."""
     alone = compared([10, 0, 0, 10, 5], range(5), scale="batch_std")
-    assert alone.advantage_R.tolist() == pytest.approx([2, 0, 0, 2, 1])
+    assert alone.tolist() == pytest.approx([2, 0, 0, 2, 1])
     groups = compared([1, 1, 1, 1, 1, 0, 0, 0], [0] * 4 + [1] * 4, scale="batch_std", baseline="none")
-    assert groups.advantage_R.tolist() == pytest.approx([1 / 0.5175492] * 5 + [0] * 3)
+    assert groups.tolist() == pytest.approx([1 / 0.5175492] * 5 + [0] * 3)
     equal = compared([1, 1, 1], [0, 0, 1], scale="batch_std", baseline="none")
-    assert equal.advantage_R.tolist() == [1, 1, 1]
+    assert equal.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("kind", ["std", "std_biased", "none"])
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e-30, -7.7, 1e30])
 def test_equal_rewards_give_exactly_zero(kind: str, reward: float) -> None:
     for size in (2, 3, 7, 64):
-        assert compared([reward] * size, scale=kind, epsilon=1e-6).advantage_R.tolist() == [0] * size
+        assert compared([reward] * size, scale=kind, epsilon=1e-6).tolist() == [0] * size
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,7 @@ def test_equal_rewards_give_exactly_zero(kind: str, reward: float) -> None:
 def test_responses_without_a_reward_are_left_out_of_the_baseline(
     groups: list[list[float]], kind: str, expected: list[float], counts: tuple[int, int, int]
 ) -> None:
-    made = responses_of(groups)
-    got = compared(made.reward_R.tolist(), made.group_R.tolist(), scale=kind)
+    got = selected("grpo", groups, **scale(kind))
     assert got.advantage_R.tolist() == expected
     assert (got.groups, got.zero_variance_groups, got.unscored) == counts
 
@@ -167,13 +166,12 @@ def test_groups_do_not_depend_on_each_other(rows: list[list[float]], kind: str, 
     flat = [(reward, group) for group, row in enumerate(rows) for reward in row]
     order = data.draw(st.permutations(range(len(flat))))
     mixed = compared([flat[i][0] for i in order], [10 - 3 * flat[i][1] for i in order], scale=kind)
-    back = torch.empty(len(flat)).scatter_(0, torch.tensor(order), mixed.advantage_R)
+    back = torch.empty(len(flat)).scatter_(0, torch.tensor(order), mixed)
     alone = [compared(row, scale=kind) for row in rows]
-    torch.testing.assert_close(back, torch.cat([one.advantage_R for one in alone]), rtol=1e-6, atol=1e-7)
-    assert mixed.zero_variance_groups == sum(one.zero_variance_groups for one in alone)
-    for one in alone:
-        assert float(one.advantage_R.sum()) == pytest.approx(0, abs=1e-5)
-        assert bool(one.advantage_R.any()) == (one.zero_variance_groups == 0)
+    torch.testing.assert_close(back, torch.cat(alone), rtol=1e-6, atol=1e-7)
+    for advantage_R, row in zip(alone, rows, strict=True):
+        assert float(advantage_R.sum()) == pytest.approx(0, abs=1e-5)
+        assert bool(advantage_R.any()) == (len({reward for reward in row if reward == reward}) > 1)
 
 
 def test_the_overlong_penalty_worked_numbers() -> None:

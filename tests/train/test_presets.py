@@ -237,8 +237,8 @@ def test_advantages_worked_numbers(name: str) -> None:
     settings = preset(name)
     draw_R = torch.rand(4) if settings.data.balance_negatives else None
     got = group_advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), settings.advantage, draw_R)
-    others = sorted(got.advantage_R[1:].tolist(), reverse=True)
-    assert [float(got.advantage_R[0]), *others] == pytest.approx(ADVANTAGES[name], abs=1e-5)
+    others = sorted(got[1:].tolist(), reverse=True)
+    assert [float(got[0]), *others] == pytest.approx(ADVANTAGES[name], abs=1e-5)
 
 
 ONLY_GATED = ("grpo", "relaxed", "rec_twoside_is", "rec_ring_nois")
