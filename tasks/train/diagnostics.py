@@ -33,29 +33,24 @@ class UpdateStatistics:
     def __init__(self) -> None:
         self._sums: list[tuple[Tensor, Tensor, int]] = []
         """Loss, denominator and responses of every micro-batch."""
-        self._tokens: list[tuple[Tensor, ...]] = []
-        """Columns of every micro-batch: response_T, then those of ``_COLUMNS``."""
+        self._tables: list[Tensor] = []
+        """Columns of every micro-batch, float64 [1 + C, T]: which tokens begin a response, then ``_COLUMNS``."""
 
     def add(self, result: ObjectiveResult, tokens: TokenBatch, entropy_T: Tensor) -> None:
         """Add a micro-batch with its result and the current policy's entropies, in nats."""
+        begins_T = tokens.first_T == torch.arange(len(tokens.first_T), device=tokens.first_T.device)
         flags = (result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T)
-        columns = (tokens.response_T, tokens.log_ratio_T, tokens.advantage_T.detach(), entropy_T.detach(), *flags)
-        self._tokens.append(columns)
+        columns = (begins_T, tokens.log_ratio_T, tokens.advantage_T, entropy_T, *flags)
+        self._tables.append(torch.stack([column.detach().double() for column in columns]))
         self._sums.append((result.loss_sum.detach(), result.denominator, tokens.responses))
 
     def _gather(self) -> tuple[list[float], _Numbers, Flags]:
         """Return [loss, denominator, responses], the columns [C, N], and which tokens begin a response [N]."""
         sums = np.zeros(3)
-        table = np.zeros((1 + len(_COLUMNS), sum(len(tokens[0]) for tokens in self._tokens)))
-        start = 0
-        for values, tokens in zip(self._sums, self._tokens, strict=True):
+        for values in self._sums:
             sums += [float(value) for value in values]
-            response_T, *columns = (column.cpu().numpy() for column in tokens)
-            end = start + len(response_T)
-            table[0, start : start + 1], table[0, start + 1 : end] = 1, response_T[1:] != response_T[:-1]
-            for index, column in enumerate(columns, 1):
-                table[index, start:end] = column
-            start = end
+        nothing = np.zeros((1 + len(_COLUMNS), 0))
+        table = np.concatenate([nothing, *(table.cpu().numpy() for table in self._tables)], axis=1)
         parts = distributed.gather((sums, table))
         table = np.concatenate([part for _, part in parts], axis=1)
         return np.sum([part for part, _ in parts], axis=0).tolist(), table[1:], table[0] > 0
