@@ -5,7 +5,7 @@ train on all responses.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from torch import Tensor
 
 from tasks.models.loading import load_tokenizer
 from tasks.models.lora import merge_adapters
@@ -205,10 +204,9 @@ class Colocated:
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""
         with self.phase("switch"):
-            backend, lora = self.trainer.backend, self.optimize.lora
-            weights: Iterable[tuple[str, Tensor]] = backend.weights()
-            if lora is not None:
-                weights = merge_adapters(backend.frozen(), dict(weights), lora)
+            weights = self.trainer.backend.weights()
+            if self.optimize.lora is not None:
+                weights = merge_adapters(self.trainer.backend.frozen(), dict(weights), self.optimize.lora)
             self.engine.update_weights(weights)
 
     def to_training(self) -> None:
@@ -217,12 +215,7 @@ class Colocated:
             self.engine.rest()
 
     def refresh(self, number: int) -> tuple[pa.Table, pa.Table]:
-        """Return the rollouts and verdicts of a refresh, by the policy as it is now.
-
-        Raises:
-            DataError: too many of the stage's responses are missing.
-            GateError: the verifier could not tell too often.
-        """
+        """Return the rollouts and verdicts of a refresh, by the policy as it is now; see ``count`` for errors."""
         if (folder := self._find(number)) is not None:
             rollouts, verdicts = read_table(folder / ROLLOUTS_FILE), read_table(folder / VERDICTS_FILE)
             self.call_seconds.append(None)

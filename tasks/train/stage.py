@@ -95,20 +95,12 @@ def make_updates(
     rollouts_are_stored: Callable[[int], bool] = lambda _: True,
     require_signal: bool = True,
 ) -> StageResults:
-    """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` of them.
+    """Make all updates of a stage of ``responses``, with new rollouts every ``updates_per_rollout`` updates.
 
-    The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. An interrupted stage goes on
-    from the newest state of ``trainer.resume``, where the rollouts of all refreshes before it are stored.
-
-    Args:
-        trainer: the policy, and how it is trained.
-        stage: counts from 0.
-        next_refresh: called for one refresh after the other, when the updates on the refresh before are made.
-        refreshes: number of refreshes in the stage.
-        updates_per_rollout: mu.
-        responses: responses of the stage.
-        rollouts_are_stored: tells whether the rollouts of the first n refreshes are still there after an interruption.
-        require_signal: whether it is an error if all advantages of the stage are zero.
+    The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. ``next_refresh`` is called for
+    each when the updates on the one before are made. An interrupted stage goes on from the newest state of
+    ``trainer.resume``, if ``rollouts_are_stored`` still finds the rollouts of the first n refreshes, which it used.
+    With ``require_signal`` it is an error if all advantages of the stage are zero.
 
     Raises:
         SettingsError: there is not enough memory. See ``Trainer.train`` for the others.
@@ -178,8 +170,7 @@ def load_trainer(
     an objective with a KL to it, and for adapters, which are trained beside its weights.
 
     Raises:
-        DataError: adapters are to be trained beside weights that were trained themselves, or could not be merged into
-            the weights of their folder, or the model is of a kind that cannot be scored.
+        DataError: adapters do not fit the policy (see ``check_merges`` too), or the model cannot be scored.
     """
     release()
     # DeepSpeed moves to its GPU only what stays there: in bfloat16 its own partition of the fp32 weights.

@@ -72,25 +72,25 @@ def run_study(
                 raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
             with draft.phase("start"):
                 loop.verifier.start()
-            with draft.phase("study"):
+
+            def measure() -> None:
                 loop.to_generation()
-                curve.append(_measure(loop, measured, problems, 0, seed))
+                curve.append(_measure(loop, measured, problems, seed))
 
-                def after_update(row: Row) -> None:
-                    metrics.append(row)  # At once: what ends in a collapse gives no results.
-                    done = row["update"]
-                    progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
-                    if done % (updates // evaluations) == 0:
-                        loop.to_generation()
-                        curve.append(_measure(loop, measured, problems, done, seed))
-                        loop.to_training()
+            def after_update(row: Row) -> None:
+                metrics.append(row)  # At once: what ends in a collapse gives no results.
+                progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
+                if row["update"] % (updates // evaluations) == 0:
+                    measure()
+                    loop.to_training()
 
+            with draft.phase("study"):
+                measure()
                 try:
                     loop.train(after_update, require_signal=False)
                 except GateError as error:
                     stopped = error.message
-                    loop.to_generation()
-                    curve.append(_measure(loop, measured, problems, loop.trainer.updates, seed))
+                    measure()
         write_table(draft.path / CURVE_FILE, curve, CURVE)
         if metrics:
             write_table(draft.path / METRICS_FILE, metrics, metrics_schema(list(metrics[0])))
@@ -106,7 +106,7 @@ def run_study(
 
 
 def _measure(
-    loop: Colocated, settings: EvaluationSettings, problems: list[dict[str, Any]], update: int, seed: int
+    loop: Colocated, settings: EvaluationSettings, problems: list[dict[str, Any]], seed: int
 ) -> dict[str, Any]:
     """Return a row of the curve, by the policy as it is now."""
     k = settings.samples_per_problem
@@ -116,7 +116,7 @@ def _measure(
     correct_PK = np.array([verdict.outcome is Outcome.CORRECT for verdict in verdicts], dtype=np.float64).reshape(-1, k)
     working = [verdict.shows_working for verdict in verdicts]
     return {
-        "update": update,
+        "update": loop.trainer.updates,
         "accuracy": float(correct_PK.mean()),
         "problem_accuracy": correct_PK.mean(1).tolist(),
         "working": None if None in working else float(np.mean(np.array(working, dtype=np.float64))),
