@@ -1,7 +1,8 @@
 """Choose packed or padded scoring for a model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from transformers import PreTrainedModel
 
 from tasks.errors import DataError
 from tasks.models.packing import PACKED_ATTENTION, PackedLayout
-from tasks.models.scorer import MicroBatch, Scorer, ScoringMode, pack
+from tasks.models.scorer import MicroBatch, Scorer, pack
 from tasks.process.logs import logger
 
 _PROMPT_TOKENS, _RESPONSE_TOKENS = (5, 3), (6, 7)
@@ -44,20 +45,20 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
             "diverged: take an earlier checkpoint."
         )
     failures = []
-    for mode in _modes(model, own):
+    for attention, scale in product(_attentions(model, own), _logit_scales(model)):
         layout = _Watched(**vars(batch.layout))
         try:
-            scorer = Scorer(model, chunk_tokens, mode)
+            scorer = Scorer(model, chunk_tokens, attention, scale)
             difference = float((scorer(replace(batch, layout=layout))[0] - alone_T).abs().max())
         except torch.OutOfMemoryError:
             raise
         except _UNSUPPORTED as error:
-            failures.append(f"{mode.attention}: {type(error).__name__}: {error}")
+            failures.append(f"{attention}: {type(error).__name__}: {error}")
             continue
         if not difference <= _LARGEST_DIFFERENCE:
-            failures.append(f"{mode.attention}: differ by {difference:.3g}")
+            failures.append(f"{attention}: differ by {difference:.3g}")
         elif scorer.packed and len(layout.windows) < _windows(model):
-            failures.append(f"{mode.attention}: its attention is not told its window")
+            failures.append(f"{attention}: its attention is not told its window")
         else:
             if not scorer.packed:
                 logger().warning("policy: responses are padded, because packing changes the output of a %s model", kind)
@@ -90,16 +91,16 @@ def _windows(model: PreTrainedModel) -> int:
     return int(config.num_hidden_layers) if kinds is None else list(kinds).count("sliding_attention")
 
 
-def _modes(model: PreTrainedModel, own: str) -> Iterator[ScoringMode]:
-    config = model.config.get_text_config()
-    named = [
-        float(value) for name in _SCALES if isinstance(value := getattr(config, name, None), int | float) and value
-    ]
-    scales = dict.fromkeys([1.0, *named, *(1 / value for value in named)])
-    kinds = getattr(config, "layer_types", None) or []
+def _attentions(model: PreTrainedModel, own: str) -> Iterable[str]:
+    kinds = getattr(model.config.get_text_config(), "layer_types", None) or []
     packed = [] if model._is_stateful or set(kinds) - _PACKABLE_LAYERS else [PACKED_ATTENTION]
-    for attention in dict.fromkeys([*packed, own, "eager"]):
-        yield from (ScoringMode(attention, scale) for scale in scales)
+    return dict.fromkeys([*packed, own, "eager"])
+
+
+def _logit_scales(model: PreTrainedModel) -> Iterable[float]:
+    values = [getattr(model.config.get_text_config(), name, None) for name in _SCALES]
+    named = [float(value) for value in values if isinstance(value, int | float) and value]
+    return dict.fromkeys([1.0, *named, *(1 / value for value in named)])
 
 
 def _responses(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:

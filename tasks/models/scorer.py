@@ -72,35 +72,30 @@ def pack_flat(
     )
 
 
-@dataclass(frozen=True)
-class ScoringMode:
-    """The attention and logit scale with which a model is scored; ``tasks.models.fitting`` finds them."""
-
-    attention: str = PACKED_ATTENTION
-    """``packed``, or an implementation of transformers, for which responses are padded on the right."""
-    logit_scale: float = 1.0
-    """Factor of the product of hidden states and output embedding."""
-
-
-PACKED = ScoringMode()
-
-
 class Scorer(nn.Module):
-    """Computes log-probabilities under a model, whose attention it sets. ``packed`` is False if it pads responses.
+    """Computes log-probabilities under a model; ``tasks.models.fitting`` finds attention and logit scale.
+
+    Args:
+        model: the model, whose attention is set.
+        chunk_tokens: tokens whose logits are computed together.
+        attention: ``packed``, or an implementation of transformers, for which responses are padded on the right.
+        logit_scale: factor of the product of hidden states and output embedding.
 
     Raises:
         DataError: the output embedding is not a linear layer.
     """
 
-    def __init__(self, model: PreTrainedModel, chunk_tokens: int, mode: ScoringMode = PACKED) -> None:
+    def __init__(
+        self, model: PreTrainedModel, chunk_tokens: int, attention: str = PACKED_ATTENTION, logit_scale: float = 1.0
+    ) -> None:
         super().__init__()
         if not isinstance(model.get_output_embeddings(), nn.Linear):
             raise DataError(f"policy: a {model.config.model_type} model has no linear output embedding.")
-        model.set_attn_implementation(mode.attention)
+        model.set_attn_implementation(attention)
         self.model: PreTrainedModel = model
         self._chunk_tokens: int = chunk_tokens
-        self.packed: bool = mode.attention == PACKED_ATTENTION
-        self._logit_scale: float = mode.logit_scale
+        self.packed: bool = attention == PACKED_ATTENTION
+        self._logit_scale: float = logit_scale
         self._cap: float | None = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:

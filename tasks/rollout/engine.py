@@ -96,14 +96,12 @@ class Engine(Protocol):
             SettingsError: the engine is not installed, or it asks for more than the machine has.
             DeviceError: the engine does not start, and may start on another machine.
         """
-        ...
 
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
         """Sample one response per request, in the order of the requests.
 
         ``on_done`` is called all the time, also with zeros; it raises an exception if the call must end.
         """
-        ...
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Load weights of another policy of the same shape, and end a rest.
@@ -112,15 +110,12 @@ class Engine(Protocol):
             weights: all weights, whole, on any device, by their names in the policy's folder. The engine may share the
                 tensors, so it must be given all weights again after they changed.
         """
-        ...
 
     def rest(self) -> None:
         """Release memory for the trainer, until ``update_weights``."""
-        ...
 
     def close(self) -> None:
         """Release the memory of the engine, which cannot generate afterwards."""
-        ...
 
 
 def ignore_progress(_responses: int, _tokens: int) -> None:

@@ -19,7 +19,7 @@ from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.process.interruption import save_on_sigterm, stop_if_late
 from tasks.process.logs import logger
 from tasks.process.progress import Bar, bar
-from tasks.rollout.engine import MISSING, Engine, OnDone, Response, Sampling, Work, engine_of, ignore_progress
+from tasks.rollout.engine import MISSING, Engine, OnDone, Request, Response, Sampling, Work, engine_of, ignore_progress
 from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings
 from tasks.store import ArtifactRef, Store
@@ -91,11 +91,9 @@ def generate_shard(
 
 
 def timed_calls(seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
-    """Return facts of rollouts: the seconds of each call of the engine, and the work of these calls.
+    """Return facts of rollouts: seconds of each call, None if an interrupted attempt made it, and work of each engine.
 
-    Args:
-        seconds: seconds of each call, in the order of the rows; None where an interrupted attempt made its responses.
-        work: the work of each engine. Several engines share every call, which ends with the slowest.
+    Several engines share every call, which ends with the slowest.
     """
     return {"call_seconds": list(seconds), "engines": len(work), "engine_work": [one._asdict() for one in work]}
 
@@ -134,18 +132,15 @@ def sample(
     made = zip(requests, responses, decode(tokenizer, responses), strict=True)
     rows = []
     for row, index in product(prompts, range(settings.responses_per_prompt)):
-        prompt_token_ids: list[int] = []
-        response, text = MISSING, ""
-        if row["prompt_id"] not in unfit:
-            request, response, text = next(made)
-            prompt_token_ids = request.prompt_token_ids
+        missing = Request(row["prompt_id"], index, [], 0), MISSING, ""
+        request, response, text = missing if row["prompt_id"] in unfit else next(made)
         rows.append(
             {
                 "prompt_id": row["prompt_id"],
                 "sample_index": index,
                 "prompt": row["prompt"],
                 "answer": row["answer"],
-                "prompt_token_ids": prompt_token_ids,
+                "prompt_token_ids": request.prompt_token_ids,
                 "response_token_ids": response.token_ids,
                 "engine_logp": response.logp,
                 "finish_reason": response.finish_reason,

@@ -5,8 +5,9 @@ Shapes: R responses.
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -137,20 +138,21 @@ def collect(
     """
     prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
-    rollout_rows, verdict_rows = _Rows(rollouts), _Rows(verdicts)
     whole_groups = -(-ROWS_AT_ONCE // group_size) * group_size
-    while True:
-        table, verdict_table = rollout_rows.take(whole_groups), verdict_rows.take(whole_groups)
-        if not table.num_rows + verdict_table.num_rows:
-            break
+    rollout_parts, verdict_parts = _parts(rollouts, whole_groups), _parts(verdicts, whole_groups)
+    first = 0
+    for table, verdict_table in zip_longest(rollout_parts, verdict_parts, fillvalue=pa.table({})):
         if table.num_rows != verdict_table.num_rows or not all(
             table[name].equals(verdict_table[name]) for name in RESPONSE
         ):
-            raise DataError(
-                f"verdicts name {verdict_rows.taken + verdict_rows.rest()} responses and rollouts "
-                f"{rollout_rows.taken + rollout_rows.rest()}, or in another order: verify again."
+            judged, sampled = (
+                first + sum(one.num_rows for one in (part, *rest))
+                for part, rest in ((verdict_table, verdict_parts), (table, rollout_parts))
             )
-        table, first = table.combine_chunks(), rollout_rows.taken - table.num_rows
+            raise DataError(
+                f"verdicts name {judged} responses and rollouts {sampled}, or in another order: verify again."
+            )
+        table = table.combine_chunks()
         _check_groups(table, group_size)
         prompts.add(table["prompt_token_ids"])
         responses.add(table["response_token_ids"])
@@ -158,6 +160,7 @@ def collect(
         reward.add(verdict_table["reward"].to_numpy())
         group.add((first + np.arange(table.num_rows)) // group_size)
         truncated.add(pc.equal(table["finish_reason"], "length").to_numpy())
+        first += table.num_rows
     return Responses(
         prompt_tokens=prompts.ragged(),
         response_tokens=responses.ragged(),
@@ -169,31 +172,17 @@ def collect(
     )
 
 
-class _Rows:
-    """Rows of consecutive tables, which are read in batches of any size."""
-
-    def __init__(self, tables: Iterable[pa.Table]) -> None:
-        self.taken = 0
-        """Number of rows that ``take`` has returned."""
-        self._tables = iter(tables)
-        self._pending: list[pa.Table] = []
-
-    def take(self, count: int) -> pa.Table:
-        """Return the next ``count`` rows, or all remaining ones if there are fewer."""
-        available = sum(table.num_rows for table in self._pending)
-        while available < count and (table := next(self._tables, None)) is not None:
-            self._pending.append(table)
-            available += table.num_rows
-        if not self._pending:
-            return pa.table({})
-        table = pa.concat_tables(self._pending)
-        self._pending = [table.slice(count)]
-        self.taken += min(count, available)
-        return table.slice(0, count)
-
-    def rest(self) -> int:
-        """Return the number of remaining rows."""
-        return sum(table.num_rows for table in (*self._pending, *self._tables))
+def _parts(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Yield consecutive tables in parts of ``rows`` rows; the last part may have fewer."""
+    pending: list[pa.Table] = []
+    for table in tables:
+        pending.append(table)
+        if (available := sum(one.num_rows for one in pending)) >= rows:
+            whole, rest = pa.concat_tables(pending), available % rows
+            yield from (whole.slice(start, rows) for start in range(0, available - rest, rows))
+            pending = [whole.slice(available - rest)]
+    if any(one.num_rows for one in pending):
+        yield pa.concat_tables(pending)
 
 
 class _Lists:

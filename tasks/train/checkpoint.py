@@ -151,9 +151,7 @@ class Resume:
         """
         number, newest = self._progress.newest(_TRAIN) or (0, None)
         done = distributed.broadcast_int(number)
-        # A state of another version of the project has no results.
-        mine = newest if number == done and newest and (newest / _RESULTS).is_file() else None
-        folder = distributed.find_on_all_ranks(_TRAIN, done, lambda: mine)
+        folder = distributed.find_on_all_ranks(_TRAIN, done, lambda: newest if number == done else None)
         if folder is None:
             return None
         if not can_continue(done):

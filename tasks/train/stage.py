@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -205,5 +204,5 @@ def save(
         save_optimizer(draft.path, trainer.backend, trainer.updates)
         write_table(draft.path / METRICS_FILE, results.rows, metrics_schema(list(results.rows[0])))
         write_table(draft.path / EXAMPLES_FILE, results.examples, EXAMPLES)
-    facts: dict[str, Any] = {"stage": stage + 1, "updates": trainer.updates, "preset": trainer.settings.preset}
-    draft.facts.update(facts, updates_per_rollout=updates_per_rollout, **results.facts())
+    draft.facts.update(stage=stage + 1, updates=trainer.updates, preset=trainer.settings.preset)
+    draft.facts.update(updates_per_rollout=updates_per_rollout, **results.facts())
