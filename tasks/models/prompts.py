@@ -26,11 +26,7 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
     # One call for all rows: a call for each would take several times as long.
     for date, indices in alike.items():
         rows = [prompts[index] for index in indices]
-        found = (
-            _tokenize_texts(tokenizer, [row["prompt"] for row in rows])
-            if date is None
-            else _chats(tokenizer, rows, date)
-        )
+        found = _text_ids(tokenizer, rows) if date is None else _chat_ids(tokenizer, rows, date)
         for index, prompt_ids in zip(indices, found, strict=True):
             ids[index] = prompt_ids
     begin = tokenizer.bos_token_id
@@ -48,10 +44,10 @@ def _warn(text: str) -> None:
     logger().warning("%s", text)
 
 
-def _tokenize_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+def _text_ids(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Tokenise texts that the policy continues: without the special tokens that a tokenizer adds at their end."""
     with explain("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
-        encoded = tokenizer(list(texts), return_special_tokens_mask=True)
+        encoded = tokenizer([row["prompt"] for row in rows], return_special_tokens_mask=True)
         ids = [list(text_ids) for text_ids in encoded["input_ids"]]
         for text_ids, added in zip(ids, encoded["special_tokens_mask"], strict=True):
             while text_ids and added[len(text_ids) - 1]:
@@ -59,7 +55,7 @@ def _tokenize_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) ->
     return ids
 
 
-def _chats(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]], date: str) -> list[list[int]]:
+def _chat_ids(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]], date: str) -> list[list[int]]:
     if not tokenizer.chat_template:
         if any(row.get("messages") for row in rows):
             raise DataError("the prompts are messages, but the policy's tokenizer has no chat template.")

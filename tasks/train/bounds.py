@@ -63,9 +63,8 @@ def _second_moment(log_ratio_N: Tensor, advantage_N: Tensor, settings: SecondMom
 def _balance(ratio_N: Tensor, advantage_N: Tensor, start: Bounds, settings: BalanceSettings) -> Bounds:
     """Find BAPO's interval (arXiv 2510.18927): low is raised first, then high, until positives weigh enough."""
     positive_N = advantage_N >= 0
-    low, high = start
 
-    def share() -> float:
+    def share(low: float, high: float) -> float:
         if settings.statistic == "code":
             positive = (ratio_N.clamp(max=high) * advantage_N)[positive_N].sum()
             negative = (ratio_N.clamp(min=low) * -advantage_N)[~positive_N].sum()
@@ -74,12 +73,10 @@ def _balance(ratio_N: Tensor, advantage_N: Tensor, start: Bounds, settings: Bala
             negative = (ratio_N * -advantage_N)[~positive_N & (ratio_N >= low)].sum()
         return float(positive / negative) if negative > 0 else math.inf
 
-    for raised in range(1, 1 + math.ceil((settings.low_max - start.low) / settings.step - 1e-9)):
-        if share() >= settings.target:
-            return Bounds(low, high)
-        low = min(start.low + raised * settings.step, settings.low_max)
-    for raised in range(1, 1 + math.ceil((settings.high_max - start.high) / settings.step - 1e-9)):
-        if share() >= settings.target:
-            return Bounds(low, high)
-        high = min(start.high + raised * settings.step, settings.high_max)
-    return Bounds(low, high)
+    def raised(first: float, most: float) -> list[float]:
+        steps = math.ceil((most - first) / settings.step - 1e-9)
+        return [first, *(min(first + step * settings.step, most) for step in range(1, 1 + steps))]
+
+    lows, highs = raised(start.low, settings.low_max), raised(start.high, settings.high_max)
+    tried = [*(Bounds(low, start.high) for low in lows), *(Bounds(lows[-1], high) for high in highs[1:])]
+    return next((bounds for bounds in tried if share(*bounds) >= settings.target), tried[-1])
