@@ -14,7 +14,6 @@ from torch.nn.functional import cosine_similarity
 from transformers import PretrainedConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
 from tasks.errors import SettingsError
-from tasks.models import packing
 from tasks.models.loading import enough_memory
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import MicroBatch, Scorer, pack
@@ -44,13 +43,9 @@ def model(config: PretrainedConfig, attention: str = PACKED_ATTENTION) -> PreTra
     return initialised(config, attention).float()
 
 
-def sequences(lengths: list[tuple[int, int]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    random = np.random.default_rng(0)
-    return [random.integers(1, 1000, p) for p, _ in lengths], [random.integers(1, 1000, r) for _, r in lengths]
-
-
 def batch(lengths: list[tuple[int, int]] = LENGTHS) -> MicroBatch:
-    return pack(*sequences(lengths))
+    random = np.random.default_rng(0)
+    return pack([random.integers(1, 1000, p) for p, _ in lengths], [random.integers(1, 1000, r) for _, r in lengths])
 
 
 def scored(scorer: Scorer, given: MicroBatch) -> tuple[Tensor, Tensor]:
@@ -72,29 +67,11 @@ def test_float32_equals_the_cpu(config: PretrainedConfig) -> None:
 
 
 @of_each_model
-def test_bfloat16_is_near_float32(config: PretrainedConfig) -> None:
+def test_flash_attention_in_bfloat16_is_near_padded_attention_in_float32(config: PretrainedConfig) -> None:
     here = scored(Scorer(model(config), 100), batch())
     there = scored(Scorer(model(config).to(GPU, torch.bfloat16), 100), batch())
     torch.testing.assert_close(there[0], here[0], rtol=0, atol=BFLOAT16)
     assert cosine_similarity(there[1], here[1], dim=0) > COSINE
-
-
-@of_each_model
-def test_packed_equals_unpacked_with_flash_attention(config: PretrainedConfig) -> None:
-    scorer = Scorer(model(config).to(GPU, torch.bfloat16), 100)
-    prompts, responses = sequences(LENGTHS)
-    together, _ = scorer(pack(prompts, responses))
-    alone = torch.cat([scorer(pack([p], [r]))[0] for p, r in zip(prompts, responses, strict=True)])
-    torch.testing.assert_close(together, alone, rtol=0, atol=BFLOAT16)
-
-
-def test_flash_attention_equals_padded_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = Scorer(model(QWEN3).to(GPU, torch.bfloat16), 100)
-    flash = scored(scorer, batch())
-    monkeypatch.setattr(packing, "_has_kernels", lambda _: False)
-    rectangle = scored(scorer, batch())
-    torch.testing.assert_close(flash[0], rectangle[0], rtol=0, atol=BFLOAT16)
-    assert cosine_similarity(flash[1], rectangle[1], dim=0) > COSINE
 
 
 def test_a_window_is_kept_by_flash_attention() -> None:
