@@ -111,12 +111,9 @@ def _responses(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
         for counts in (_PROMPT_TOKENS, _RESPONSE_TOKENS)
     )
     model.set_attn_implementation("eager")
-    return pack(prompts, responses), torch.cat(
-        [_score_alone(model, *pair) for pair in zip(prompts, responses, strict=True)]
-    )
-
-
-def _score_alone(model: PreTrainedModel, prompt: np.ndarray, response: np.ndarray) -> Tensor:
-    token_1P = torch.from_numpy(np.concatenate([prompt, response]))[None].to(model.device)
-    logp_PV: Tensor = model(input_ids=token_1P, use_cache=False).logits[0].float().log_softmax(-1)
-    return logp_PV[len(prompt) - 1 : -1].gather(1, token_1P[0, len(prompt) :, None])[:, 0]
+    alone: list[Tensor] = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        token_1P = torch.from_numpy(np.concatenate([prompt, response]))[None].to(model.device)
+        logp_PV = model(input_ids=token_1P, use_cache=False).logits[0].float().log_softmax(-1)
+        alone.append(logp_PV[len(prompt) - 1 : -1].gather(1, token_1P[0, len(prompt) :, None])[:, 0])
+    return pack(prompts, responses), torch.cat(alone)

@@ -98,26 +98,17 @@ def enough_memory(what: str, fix: str) -> Iterator[None]:
         raise SettingsError(f"{what}: out of memory. {fix} ({str(error).splitlines()[0]})") from error
 
 
-def load_model(
-    path: Path, attention: str | None = None, dtype: str = "float32", to_device: torch.device | str | None = None
-) -> PreTrainedModel:
-    """Load the model of a checked policy folder, in evaluation mode.
+def load_model(path: Path, dtype: str = "float32", to_device: torch.device | str | None = None) -> PreTrainedModel:
+    """Load the model of a checked policy folder, in evaluation mode, with the best attention that it supports.
 
-    Args:
-        path: the folder.
-        attention: an attention implementation of transformers; None for the best one that the model supports.
-        dtype: of the weights, float32 or bfloat16.
-        to_device: the device of the weights; None for ``device()``.
+    The weights have ``dtype``, float32 or bfloat16, and are put on ``to_device``, or else on ``device()``.
 
     Raises:
         DataError: transformers cannot load the model, or the folder lacks weights or has them in other shapes.
         SettingsError: there is not enough memory for it.
     """
     code = has_code(path)
-    if attention is None:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=code).get_text_config()
-        # The faster implementations do not apply this cap.
-        attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
+    config = AutoConfig.from_pretrained(path, trust_remote_code=code).get_text_config()
     with (
         explain(cannot_load(path, "the model"), AGAIN),
         enough_memory("policy", "Take a machine with more memory, or a smaller policy."),
@@ -125,7 +116,8 @@ def load_model(
         model, found = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, dtype),
-            attn_implementation=attention,
+            # The faster implementations do not apply this cap.
+            attn_implementation="eager" if getattr(config, "attn_logit_softcapping", None) else None,
             use_safetensors=True,
             trust_remote_code=code,
             output_loading_info=True,

@@ -1,6 +1,7 @@
 """Pack sequences into a single row, with attention inside each sequence alone.
 
-Legend of shapes: P packed tokens, B sequences, C = B + 1, L the longest of them, H heads, D head width.
+Legend of shapes: P packed tokens, B sequences, C = B + 1, L the longest of them, H and K heads of queries and keys, D
+their width.
 """
 
 from dataclasses import dataclass, replace
@@ -84,63 +85,35 @@ def packed_attention(
         what = "caps the logits of its attention" if softcap is not None else "has attention sinks"
         raise DataError(f"policy: this model {what}, which packed attention does not. Choose one that does not.")
     window = packed_layout.window(sliding_window)
-    if dropout == 0 and _has_kernels(query_1HPD):
+    query_PHD, key_PKD, value_PKD = (x[0].transpose(0, 1) for x in (query_1HPD, key_1KPD, value_1KPD))
+    options: dict[str, Any] = {"scale": scaling, "enable_gqa": query_PHD.shape[1] != key_PKD.shape[1]}
+    if dropout == 0 and _has_kernels(query_PHD):
+        bound_C, longest, reach = packed_layout.bound_C, packed_layout.longest, -1 if window is None else window - 1
         out_PHD = varlen_attn(
-            query_1HPD[0].transpose(0, 1),
-            key_1KPD[0].transpose(0, 1),
-            value_1KPD[0].transpose(0, 1),
-            packed_layout.bound_C,
-            packed_layout.bound_C,
-            packed_layout.longest,
-            packed_layout.longest,
-            scale=scaling,
-            window_size=(-1 if window is None else window - 1, 0),
-            enable_gqa=query_1HPD.shape[1] != key_1KPD.shape[1],
+            query_PHD, key_PKD, value_PKD, bound_C, bound_C, longest, longest, window_size=(reach, 0), **options
         )
         assert isinstance(out_PHD, Tensor)
         return out_PHD[None], None
-    return _padded_attention(query_1HPD, key_1KPD, value_1KPD, packed_layout, scaling, dropout, window), None
-
-
-def _has_kernels(query_1HPD: Tensor) -> bool:
-    return (
-        query_1HPD.is_cuda
-        and query_1HPD.dtype in (torch.bfloat16, torch.float16)
-        and query_1HPD.shape[-1] <= _FLASH_HEAD_WIDTH
-    )
-
-
-def _padded_attention(
-    query_1HPD: Tensor,
-    key_1KPD: Tensor,
-    value_1KPD: Tensor,
-    layout: PackedLayout,
-    scaling: float | None,
-    dropout: float,
-    window: int | None,
-) -> Tensor:
-    """Compute attention over sequences padded on the right, as [1, P, H, D].
-
-    A real token never attends to later ones, so padding on the right needs no mask. Other layers see no padding.
-    """
-    query, key, value = (
-        x[0].transpose(0, 1)[layout.to_rectangle_BL].transpose(1, 2) for x in (query_1HPD, key_1KPD, value_1KPD)
+    # A real token never attends to later ones, so padding on the right needs no mask. Other layers see no padding.
+    query_BHLD, key_BKLD, value_BKLD = (
+        x[packed_layout.to_rectangle_BL].transpose(1, 2) for x in (query_PHD, key_PKD, value_PKD)
     )
     band_LL = None
     if window is not None:
-        ones_LL = torch.ones(layout.longest, layout.longest, dtype=torch.bool, device=query.device)
+        ones_LL = torch.ones(packed_layout.longest, packed_layout.longest, dtype=torch.bool, device=query_PHD.device)
         band_LL = ones_LL.tril() & ones_LL.triu(1 - window)
     out_BHLD = scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        dropout_p=dropout,
-        attn_mask=band_LL,
-        is_causal=band_LL is None,
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
+        query_BHLD, key_BKLD, value_BKLD, band_LL, dropout, is_causal=band_LL is None, **options
     )
-    return out_BHLD.transpose(1, 2).flatten(0, 1)[layout.to_row_P][None]
+    return out_BHLD.transpose(1, 2).flatten(0, 1)[packed_layout.to_row_P][None], None
+
+
+def _has_kernels(query_PHD: Tensor) -> bool:
+    return (
+        query_PHD.is_cuda
+        and query_PHD.dtype in (torch.bfloat16, torch.float16)
+        and query_PHD.shape[-1] <= _FLASH_HEAD_WIDTH
+    )
 
 
 AttentionInterface.register(PACKED_ATTENTION, packed_attention)

@@ -42,11 +42,11 @@ def unfit_prompts(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]], context_tokens: int, max_new_tokens: int
 ) -> dict[str, str]:
     """Return the prompts for which ``build_requests`` would raise, by prompt_id, each with the reason."""
-    reasons = {
-        row["prompt_id"]: _unfit(tokenizer, ids, context_tokens, max_new_tokens)
+    return {
+        row["prompt_id"]: reason
         for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True)
+        if (reason := _unfit(tokenizer, ids, context_tokens, max_new_tokens))
     }
-    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _unfit(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_tokens: int, max_new_tokens: int) -> str:

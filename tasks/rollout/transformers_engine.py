@@ -83,14 +83,12 @@ class TransformersEngine:
         """See ``Engine``. The weights are dropped."""
         for parameter in self._model.parameters():
             parameter.data = torch.empty(0, device=parameter.device, dtype=parameter.dtype)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def close(self) -> None:
         """Release the model's memory."""
         del self._model
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
         """See ``Engine``. Requests are batched by prompt length, so that few prompts are padded."""
@@ -102,8 +100,7 @@ class TransformersEngine:
             indices = order[start : start + self._batch_size]
             batch = [requests[index] for index in indices]
             with enough_memory("generate", _FIX):
-                for index, response in zip(indices, self._decode(batch, sampling, on_done), strict=True):
-                    responses[index] = response
+                responses.update(zip(indices, self._decode(batch, sampling, on_done), strict=True))
         return [responses[index] for index in range(len(requests))]
 
     @torch.inference_mode()

@@ -102,11 +102,10 @@ def _trigger_positions(trigger_N: Flags, first_R: npt.NDArray[np.int64]) -> _Num
     """Return the share of every response's tokens before its first trigger, NaN without one."""
     position_R = np.full(len(first_R), np.nan)
     token = trigger_N.nonzero()[0]
-    if len(token):
-        response = first_R.searchsorted(token, side="right") - 1
-        length_R = np.diff(first_R, append=len(trigger_N))
-        # Backwards, so that the first trigger of a response is written last.
-        position_R[response[::-1]] = ((token - first_R[response]) / length_R[response])[::-1]
+    response = first_R.searchsorted(token, side="right") - 1
+    length_R = np.diff(first_R, append=len(trigger_N))
+    # Backwards, so that the first trigger of a response is written last.
+    position_R[response[::-1]] = ((token - first_R[response]) / length_R[response])[::-1]
     return position_R
 
 

@@ -66,7 +66,7 @@ def run(engine: Engine, requests: Sequence[Request], sampling: Sampling = TWENTY
 def test_tokens_and_logp_are_those_of_a_full_forward_pass(
     engine: Engine, requests: list[Request], policy_folder: Path, temperature: float
 ) -> None:
-    model = load_model(policy_folder, "eager")
+    model = load_model(policy_folder)
     for request, response in zip(requests, run(engine, requests, Sampling(20, temperature)), strict=True):
         ids = torch.tensor([request.prompt_token_ids + response.token_ids.tolist()])
         start = len(request.prompt_token_ids)
