@@ -96,9 +96,8 @@ def check_model(path: Path, chat: bool = False) -> None:
     with explain(cannot_load(path, "config.json"), AGAIN):
         config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
         known = config.get_text_config().vocab_size
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in getattr(
-        config, "auto_map", {}
-    ):
+    own_code = getattr(config, "auto_map", {})
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in own_code:
         raise DataError(
             f"{path}: a {config.model_type} model is not a causal language model in transformers. Take one that is, "
             "such as a Qwen or Llama model."

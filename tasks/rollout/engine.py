@@ -84,13 +84,10 @@ class Engine(Protocol):
 
     @classmethod
     def load(cls, folder: Path, settings: "EngineSettings", colocated: bool) -> "Engine":
-        """Load a policy.
+        """Load a policy from its folder.
 
-        Args:
-            folder: the folder of the policy.
-            settings: the kind of engine, and how it uses its devices.
-            colocated: whether this process trains too. It then gives weights to the engine, and needs the device's
-                memory while the engine rests.
+        With ``colocated`` this process trains too: it gives weights to the engine, and needs the device's memory while
+        the engine rests.
 
         Raises:
             SettingsError: the engine is not installed, or it asks for more than the machine has.
@@ -104,11 +101,9 @@ class Engine(Protocol):
         """
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Load weights of another policy of the same shape, and end a rest.
+        """Load all weights of another policy of the same shape, whole, on any device, by their names in its folder.
 
-        Args:
-            weights: all weights, whole, on any device, by their names in the policy's folder. The engine may share the
-                tensors, so it must be given all weights again after they changed.
+        This ends a rest. The engine may share the tensors, so it must be given all weights again after they changed.
         """
 
     def rest(self) -> None:

@@ -152,12 +152,9 @@ def sample(
 
 
 class AtLimit:
-    """Counts responses, their tokens, and the responses that end at the limit of tokens.
+    """Counts responses, their tokens, and the responses that end at the limit of tokens, not with one of ``stop_ids``.
 
-    Args:
-        tokenizer: the tokenizer of the policy.
-        stop_ids: the tokens that end a response.
-        limit: setting and value of the limit, such as ``rollout.max_new_tokens 512``.
+    ``limit`` is setting and value of the limit, such as ``rollout.max_new_tokens 512``.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_ids: Iterable[int], limit: str) -> None:

@@ -54,10 +54,8 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
         groups: by the heading of its column, the runs of a group, which differ in their seed.
 
     Raises:
-        DataError: there is no group, a group is empty, or a group has two runs of one seed.
+        DataError: a group has two runs of one seed.
     """
-    if not groups or not all(groups.values()):
-        raise DataError("comparison: every group must have at least one run.")
     for name, group in groups.items():
         seeds = [summary.seed for summary in group]
         if twice := {seed for seed in seeds if seeds.count(seed) > 1}:

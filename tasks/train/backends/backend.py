@@ -67,9 +67,7 @@ class Backend(Protocol):
     def step(self, denominator: float, learning_rate: float) -> float:
         """Divide the gradients, summed over micro-batches and processes, clip them and make an AdamW step.
 
-        Args:
-            denominator: of the whole update, over all processes; with 0 the gradients are not divided.
-            learning_rate: the learning rate of this step.
+        The denominator is that of the whole update, over all processes; with 0 the gradients are not divided.
 
         Returns:
             The norm of the divided gradients before they were clipped; when it is not finite, the weights are lost.

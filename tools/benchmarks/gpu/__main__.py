@@ -13,17 +13,16 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 import transformers
 
 from tasks.cli.pages import replace_between_marks
-from tasks.errors import SettingsError
-from tools.benchmarks.gpu.device import failure, free, matrix_rate, peak, wait
+from tools.benchmarks.gpu.device import free, matrix_rate, measure_working, peak, wait
 from tools.benchmarks.gpu.generation import generation
-from tools.benchmarks.gpu.synthetic import SHAPES, Rollouts, make_backend, operations
+from tools.benchmarks.gpu.synthetic import Rollouts, make_backend, make_parser, operations
 from tools.benchmarks.gpu.training import longest_that_fits, packed_update, padded_update, whole_logits_update
 
 WAYS: dict[str, tuple[Callable[..., None], dict[str, bool]]] = {
@@ -41,17 +40,9 @@ of {repeats} repeats. MFU is the share of {matrix:.3g} TFLOP/s, the measured spe
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=list(SHAPES), default="qwen2.5-1.5b")
-    parser.add_argument("--device", default="cuda")
+    parser = make_parser(str(__doc__))
     parser.add_argument("--responses", type=int, default=128)
-    parser.add_argument("--median", type=float, default=600, help="median of response tokens")
-    parser.add_argument("--longest", type=int, default=4096, help="largest number of response tokens")
-    parser.add_argument("--budget", type=int, default=16384, help="tokens of a micro-batch")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--gib", type=float, default=40, help="memory for the longest response")
     parser.add_argument("--new-tokens", type=int, default=256, help="tokens of every generated response")
-    parser.add_argument("--page", type=Path, help="Markdown file; its section between marks is written")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("this machine has no GPU; try --device cpu --shape tiny --responses 16 --median 60")
@@ -74,54 +65,37 @@ def main() -> None:
 
 
 def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Measure updates in every way, once per repeat, so that a change in the speed of the device affects all alike."""
+    """Measure updates in every way."""
     rollouts = Rollouts.make(options.shape, options.responses, options.median, options.longest)
     needed_operations = operations(options.shape, rollouts)
     operations_per_second = matrix_rate(device)
-    seconds: dict[str, list[float]] = {}
     memory: dict[str, float | None] = {}
-    failed: dict[str, str] = {}
-    for _ in range(options.repeats):
-        for way, (update, extra) in WAYS.items():
-            if way in failed:
-                continue
-            try:
-                seconds.setdefault(way, []).append(seconds_of_update(options, device, update, rollouts, extra))
-                memory[way] = peak() / 2**30 if device.type == "cuda" else None
-            except (RuntimeError, SettingsError) as error:  # Memory or a package is missing.
-                failed[way] = failure(error)
-            free()
-    rows: dict[str, dict[str, Any]] = {}
-    for way in WAYS:
-        if way in failed:
-            rows[way] = {"failed": failed[way]}
-            continue
-        median = statistics.median(seconds[way])
+
+    def seconds_of_update(way: str) -> float:
+        """Return the seconds of a second update; the first one warms up and allocates the moments of AdamW."""
+        update, extra = WAYS[way]
+        backend = make_backend(options.shape, device, 1024, **extra)
+        update(backend, rollouts, options.budget)
+        free()
+        start = time.perf_counter()
+        update(backend, rollouts, options.budget)
+        wait()
+        memory[way] = peak() / 2**30 if device.type == "cuda" else None
+        return time.perf_counter() - start
+
+    seconds, failed = measure_working({way: partial(seconds_of_update, way) for way in WAYS}, options.repeats)
+    rows: dict[str, dict[str, Any]] = {way: {"failed": error} for way, error in failed.items()}
+    for way, values in seconds.items():
+        median = statistics.median(values)
         rows[way] = {
             "tokens/s": rollouts.tokens / median,
-            "tokens/s, least": rollouts.tokens / max(seconds[way]),
-            "tokens/s, most": rollouts.tokens / min(seconds[way]),
+            "tokens/s, least": rollouts.tokens / max(values),
+            "tokens/s, most": rollouts.tokens / min(values),
             "MFU": needed_operations / median / operations_per_second,
             "peak GiB": memory[way],
         }
-    return {"tokens": rollouts.tokens, "matrix product, operations/s": operations_per_second, "ways": rows}
-
-
-def seconds_of_update(
-    options: argparse.Namespace,
-    device: torch.device,
-    update: Callable[..., None],
-    rollouts: Rollouts,
-    extra: dict[str, bool],
-) -> float:
-    """Return the seconds of a second update; the first one warms up and allocates the moments of AdamW."""
-    backend = make_backend(options.shape, device, 1024, **extra)
-    update(backend, rollouts, options.budget)
-    free()
-    start = time.perf_counter()
-    update(backend, rollouts, options.budget)
-    wait()
-    return time.perf_counter() - start
+    ways = {way: rows[way] for way in WAYS}
+    return {"tokens": rollouts.tokens, "matrix product, operations/s": operations_per_second, "ways": ways}
 
 
 def longest(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from transformers import PreTrainedModel
 
 from tasks.cli.pages import replace_between_marks
 from tools.benchmarks.document import section
-from tools.benchmarks.gpu.device import failure, free, held, peak
-from tools.benchmarks.gpu.synthetic import SHAPES, make_model
+from tools.benchmarks.gpu.device import free, held, measure_working, peak
+from tools.benchmarks.gpu.synthetic import SHAPES, make_model, make_parser
 from tools.benchmarks.gpu.training import largest
 from tools.benchmarks.measurement import Measurement, Values, measure_interleaved, ratio
 from tools.benchmarks.trl.frozen import SIGMA, FrozenRollouts, Shape
@@ -94,12 +94,7 @@ class Updates:
 
     def seconds(self, name: str, make: Maker) -> float:
         """Make a trainer and two updates, and return the seconds of the second one."""
-        try:
-            return self._seconds(name, make)
-        finally:
-            free()
-
-    def _seconds(self, name: str, make: Maker) -> float:
+        free()
         trainer = make(self.frozen)
         trainer.update()
         free()
@@ -114,14 +109,8 @@ def measure_updates(
 ) -> list[Measurement]:
     """Measure trained tokens per second and peak memory of all trainers that do not fail in a first trial."""
     updates = Updates(frozen, {}, {})
-    trials: dict[str, float] = {}
-    failed: dict[str, str] = {}
-    for name, make in makers.items():
-        try:
-            trials[name] = updates.seconds(name, make)
-        except (RuntimeError, ImportError) as error:  # Memory or a kernel is missing.
-            failed[name] = failure(error)
-    sizes = {size: trials[_best_with(size)] for size in MICRO_BATCHES if _best_with(size) in trials}
+    trials, failed = measure_working({name: partial(updates.seconds, name, make) for name, make in makers.items()}, 1)
+    sizes = {size: trials[_best_with(size)][0] for size in MICRO_BATCHES if _best_with(size) in trials}
     best = min(sizes, key=sizes.__getitem__, default=None)
     chosen = {name: make for name, make in makers.items() if name in trials and not name.startswith(BEST)}
     if best is not None:
@@ -186,16 +175,8 @@ def measure_longest(options: argparse.Namespace, shape: RealShape, makers: Mappi
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=list(SHAPES), default="qwen2.5-1.5b")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = make_parser(str(__doc__))
     parser.add_argument("--groups", type=int, default=16, help="groups of 8 responses in an update")
-    parser.add_argument("--median", type=float, default=600, help="median of response tokens")
-    parser.add_argument("--longest", type=int, default=4096, help="largest number of response tokens")
-    parser.add_argument("--budget", type=int, default=16384, help="tokens of a micro-batch of the project")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--gib", type=float, default=40, help="memory for the longest response")
-    parser.add_argument("--page", type=Path, help="Markdown file; its section between marks is written")
     options = parser.parse_args()
     gpu = options.device == "cuda"
     if gpu and torch.cuda.device_count() != 1:

@@ -2,8 +2,11 @@
 
 import gc
 import time
+from collections.abc import Callable, Mapping
 
 import torch
+
+from tasks.errors import SettingsError
 
 
 def wait() -> None:
@@ -31,9 +34,25 @@ def peak() -> int:
     return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
 
 
-def failure(error: Exception) -> str:
-    """Return one line about an error, such as missing memory, for a table."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:120]}"
+def measure_working(
+    ways: Mapping[str, Callable[[], float]], repeats: int
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Call every function once per repeat, so that a change in the speed of the device affects all alike.
+
+    Returns:
+        The values of the functions, and a line about the error of those that failed because memory, a kernel or a
+        package is missing; these are not called again.
+    """
+    values: dict[str, list[float]] = {name: [] for name in ways}
+    failed: dict[str, str] = {}
+    for _ in range(repeats):
+        for name in [name for name in ways if name not in failed]:
+            try:
+                values[name].append(ways[name]())
+            except (RuntimeError, ImportError, SettingsError) as error:
+                failed[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:120]}"
+            free()
+    return {name: one for name, one in values.items() if name not in failed}, failed
 
 
 def matrix_rate(device: torch.device) -> float:

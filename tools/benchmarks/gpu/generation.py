@@ -4,6 +4,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformers import GenerationConfig
 
 from tasks.rollout.engine import Request, Sampling, ignore_progress
 from tasks.rollout.transformers_engine import TransformersEngine
-from tools.benchmarks.gpu.device import failure
+from tools.benchmarks.gpu.device import measure_working
 from tools.benchmarks.gpu.synthetic import SHAPES, make_model
 
 _RESPONSES_PER_PROMPT = 8
@@ -39,19 +40,10 @@ def generation(options: argparse.Namespace, device: torch.device) -> dict[str, A
         responses = model.generate_batch(prompts, generation_config=config)
         return sum(len(response.generated_tokens) for response in responses.values())
 
-    ways: dict[str, Callable[[], int]] = {"engine": ours, "transformers' continuous batching": continuous}
-    rates: dict[str, list[float]] = {way: [] for way in ways}
-    failed: dict[str, str] = {}
-    for repeat in range(options.repeats + 1):
-        for way, generate in ways.items():
-            if way in failed:
-                continue
-            start = time.perf_counter()
-            try:
-                tokens = generate()
-            except (RuntimeError, ImportError) as error:  # Memory or a kernel is missing.
-                failed[way] = failure(error)
-                continue
-            if repeat:  # The first generation warms up.
-                rates[way].append(tokens / (time.perf_counter() - start))
-    return {way: failed[way] if way in failed else statistics.median(rates[way]) for way in ways}
+    def rate(generate: Callable[[], int]) -> float:
+        start = time.perf_counter()
+        return generate() / (time.perf_counter() - start)
+
+    ways = {"engine": partial(rate, ours), "transformers' continuous batching": partial(rate, continuous)}
+    rates, failed = measure_working(ways, 1 + options.repeats)  # The first generation warms up.
+    return {**{way: statistics.median(values[1:]) for way, values in rates.items()}, **failed}

@@ -3,8 +3,10 @@
 Legend of shapes: T response tokens of a micro-batch.
 """
 
+import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,6 +39,20 @@ SHAPES = {
         "num_key_value_heads": 2,
     },
 }
+
+
+def make_parser(text: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of both commands, whose help begins with a text."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=list(SHAPES), default="qwen2.5-1.5b")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--median", type=float, default=600, help="median of response tokens")
+    parser.add_argument("--longest", type=int, default=4096, help="largest number of response tokens")
+    parser.add_argument("--budget", type=int, default=16384, help="tokens of a micro-batch of the project")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--gib", type=float, default=40, help="memory for the longest response")
+    parser.add_argument("--page", type=Path, help="Markdown file; its section between marks is written")
+    return parser
 
 
 def make_model(shape: str, attention: str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
