@@ -202,11 +202,7 @@ class _Lists:
 
 
 def _check_groups(table: pa.Table, group_size: int) -> None:
-    """Check that rows are whole groups, in order.
-
-    Raises:
-        DataError: another response was due, or some are missing at the end.
-    """
+    """Raise DataError unless the rows are whole groups, in order."""
     row = np.arange(table.num_rows)
     names, sample_index = table["prompt_id"], table["sample_index"].to_numpy()
     due = names.take(pa.array(row - row % group_size))

@@ -87,7 +87,7 @@ def train_alternating(
             open_tracker(operation.tracker, store, part, settings) as show,
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
             table_writer(judged.path / VERDICTS_FILE, VERDICTS) as add_verdicts,
-            closing(loop),
+            closing(loop.engine),
         ):
             with draft.phase("start"):
                 loop.verifier.start()
@@ -116,7 +116,7 @@ def train_alternating(
 
 @dataclass
 class Colocated:
-    """An engine and a trainer that alternate on the same devices, until this is closed."""
+    """An engine, which the caller closes, and a trainer that alternate on the same devices."""
 
     store: Store
     rollout: RolloutSettings
@@ -163,10 +163,6 @@ class Colocated:
             self.tally = Tally()
             self.counts = RolloutCounts(self.tokenizer, folder, rollout, rows, self.engine.context_tokens)
             stack.pop_all()
-
-    def close(self) -> None:
-        """Release the engine."""
-        self.engine.close()
 
     def _plan(self, rows: Sequence[Prompt]) -> list[list[Prompt]]:
         batches = self.updates_per_rollout // self.optimize.objective.schedule.updates_per_batch

@@ -108,11 +108,7 @@ class ScoredResponses:
             )
 
     def _mismatch(self) -> tuple[float, int, float]:
-        """Compare the engine's and the trainer's log-probabilities.
-
-        Returns:
-            The sum of the absolute differences in nats, the number of tokens, and the largest difference.
-        """
+        """Return sum, number and largest of the differences of the engine's and the trainer's log-probabilities."""
         tokens, total, largest = 0, 0.0, 0.0
         engine, behavior = self.logp["engine"], self.logp["behavior"]
         for batch in self.batches:

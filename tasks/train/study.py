@@ -67,7 +67,7 @@ def run_study(
         stopped = ""
         updates = len(loop.refreshes) * updates_per_rollout
         title = f"study {optimize.preset} mu {updates_per_rollout} seed {seed}"
-        with closing(loop), bar(title, updates) as progress:
+        with closing(loop.engine), bar(title, updates) as progress:
             if updates % evaluations:
                 raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
             with draft.phase("start"):

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,15 +53,13 @@ ASKED = [row("1+1=", chat=True, messages=MESSAGES), row("1+2=", chat=True)]
         (ASKED[0], "the prompts are messages, but the policy's tokenizer has no chat template"),
     ],
 )
-def test_unusable_prompts_are_named(small: tuple[Store, ArtifactRef], asked: dict[str, Any], message: str) -> None:
-    store, policy = small
+def test_unusable_prompts_are_named(base: Path, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        build_requests(load_tokenizer(store.path(policy)), [asked], [0], "stage 0", 0, 64, 20)
+        build_requests(load_tokenizer(base), [asked], [0], "stage 0", 0, 64, 20)
 
 
-def test_chats_go_through_the_chat_template_and_messages_as_they_are(small: tuple[Store, ArtifactRef]) -> None:
-    store, policy = small
-    tokenizer = load_tokenizer(store.path(policy))
+def test_chats_go_through_the_chat_template_and_messages_as_they_are(base: Path) -> None:
+    tokenizer = load_tokenizer(base)
     ask = "{% if add_generation_prompt %}={% endif %}"
     tokenizer.chat_template = "{% for m in messages %}({{ m['content'] }}){% endfor %}" + ask
     requests = build_requests(tokenizer, ASKED, [0], "stage 0", 0, 64, 20)

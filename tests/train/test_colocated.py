@@ -1,6 +1,5 @@
 """Generator and trainer in one process: gates look at the whole stage, and nothing stays open."""
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,10 @@ def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(small: Small
     table = to_table(responses, ROLLOUTS)
     judged = [Verdict(Outcome.WRONG, 0.0, "1", True)] * 14 + [Verdict(Outcome.TIMEOUT, None, "9", True)] * 2
     failing = verdict_table(responses, judged)
-    with closing(loop_of(*small, shards)) as loop:
-        loop.count(table, failing)  # 2 of 16, and of a stage of 64 less than 5 %
-        with pytest.raises(GateError, match=r"4 timeouts and 0 crashes among 64 responses, a share of 0\.0625"):
-            loop.count(table, failing)
+    loop = loop_of(*small, shards)
+    loop.count(table, failing)  # 2 of 16, and of a stage of 64 less than 5 %
+    with pytest.raises(GateError, match=r"4 timeouts and 0 crashes among 64 responses, a share of 0\.0625"):
+        loop.count(table, failing)
 
 
 def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(

@@ -13,7 +13,7 @@ from tasks.settings.presets import PRESETS
 from tasks.train.bounds import Bounds
 from tasks.train.objective import ObjectiveResult, objective
 from tests.train.batches import LONGEST, result_of, with_policies
-from tests.train.test_objective import Response, batch_of, close, preset, ratio, some_responses, steady
+from tests.train.test_objective import Response, batch_of, preset, ratio, some_responses, steady
 
 E = math.e
 
@@ -33,33 +33,7 @@ def by_loop(row: Sequence[float], level: str) -> list[float]:
         "token": list(row),
         "sequence_product": [math.prod(row)] * len(row),
         "sequence_geometric": [math.prod(row) ** (1 / max(len(row), 1))] * len(row),
-        "prefix_minimum": [r * min([1.0, *row[:place]]) for place, r in enumerate(row)],
     }[level]
-
-
-@steady
-@given(some_responses, st.sampled_from(["token", "sequence_geometric", "sequence_product", "prefix_minimum"]))
-def test_levels_are_what_a_loop_gives(rows: list[Response], level: str) -> None:
-    settings = preset("cispo", ratio={"level": level}, weight={"kind": "ratio"})
-    got = result_of(batch_of(rows), settings).coefficient_T.tolist()
-    expected = [a * r for a, row in rows for r in by_loop(row, level)]
-    assert got == pytest.approx(expected, rel=1e-7, abs=1e-9)
-
-
-@steady
-@given(some_responses, st.sampled_from(["mask", "truncate"]), st.data())
-def test_decoupled_ppo_is_what_a_loop_gives(rows: list[Response], beyond: str, data: st.DataObject) -> None:
-    flat = [(a, r) for a, row in rows for r in row]
-    lags = data.draw(st.lists(ratio, min_size=len(flat), max_size=len(flat)))
-    us = [r / lag for (_, r), lag in zip(flat, lags, strict=True)]
-    assume(all(abs(u / bound - 1) > 1e-6 for u in us for bound in (0.8, 1.2)))
-    expected = []
-    for (a, _), u, lag in zip(flat, us, lags, strict=True):
-        passes = u >= 0.8 if a < 0 else u <= 1.2
-        weight = min(lag, 5.0) if beyond == "truncate" or lag <= 5 else 0.0
-        expected.append(a * u * weight if passes else 0.0)
-    settings = preset("decoupled_ppo", ratio={"beyond_cap": beyond})
-    assert coefficients(rows, settings, proximal=lags) == close(expected)
 
 
 @steady

@@ -46,37 +46,6 @@ def test_scopes_and_triggers_worked_numbers(
     assert update([batch_of([(-1.0, ROW)], dtype)], over_kept) == (close(loss_over_kept), close(per_kept, 3e-7))
 
 
-SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
-FALLING = [1.0, 0.25, 0.5, 0.05, 1.0]
-"""Its products are 1, .25, .125, .00625, .00625; their roots 1, .5, .5, .281, .362."""
-
-
-@pytest.mark.parametrize(
-    ("row", "advantage", "veto", "expected"),
-    [
-        (ROW, 1.0, {}, []),
-        (ROW, 1.0, {"advantage_sign": "all"}, [2, 3, 4, 5]),
-        (ROW, 0.0, {}, []),
-        ([1.0, 1.0, 0.01], -1.0, {}, []),
-        ([0.01, 1.0, 1.0], -1.0, {}, [1, 2]),
-        # The second trigger starts every scope.
-        (SECOND, -1.0, {"scope": "suffix_inclusive", "trigger_count": 2}, [3, 4, 5]),
-        (SECOND, -1.0, {"scope": "suffix_nontrigger", "trigger_count": 2}, [4]),
-        (SECOND, -1.0, {"scope": "response", "trigger_count": 2}, [0, 1, 2, 3, 4, 5]),
-        (SECOND, -1.0, {"scope": "trigger_only", "trigger_count": 2}, [3, 5]),
-        *[(SECOND, -1.0, {"scope": scope, "trigger_count": 4}, []) for scope in SCOPES],
-        (FALLING, -1.0, {"scope": "suffix_inclusive", "kappa": 0.1}, [3, 4]),
-        (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "prefix_product", "kappa": 0.3}, [1, 2, 3, 4]),
-        (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "prefix_product", "kappa": 0.2}, [2, 3, 4]),
-        (FALLING, -1.0, {"scope": "suffix_inclusive", "statistic": "running_geo", "kappa": 0.3}, [3, 4]),
-    ],
-)
-def test_vetoes_worked_numbers(row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]) -> None:
-    # A trigger says nothing of the next response.
-    result = result_of(batch_of([(advantage, row), (advantage, [1.0, 1.0])]), nav(veto=veto))
-    assert result.vetoed_T.nonzero().flatten().tolist() == expected
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kappa", [0.5, 0.2, 0.1, 1e-2, 1e-3, 1e-4])
 def test_a_ratio_equal_to_kappa_is_no_trigger(kappa: float, dtype: torch.dtype) -> None:
