@@ -84,18 +84,9 @@ def generate_shard(
             response_tokens=limit.tokens / limit.responses if limit.responses else None,
             truncated=limit.cut / limit.responses if limit.responses else None,
             tokens_per_second=limit.tokens / draft.spent()["generate"],
-            **timed_calls(seconds, [engine.work]),
-            **counts.facts(title),
+            **counts.facts(title, seconds, [engine.work]),
         )
     return draft.ref
-
-
-def timed_calls(seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
-    """Return facts of rollouts: seconds of each call, None if an interrupted attempt made it, and work of each engine.
-
-    Several engines share every call, which ends with the slowest.
-    """
-    return {"call_seconds": list(seconds), "engines": len(work), "engine_work": [one._asdict() for one in work]}
 
 
 def parts(prompts: Sequence[Mapping[str, Any]], per_call: int) -> list[Sequence[Mapping[str, Any]]]:
@@ -239,10 +230,20 @@ class RolloutCounts:
             if reason != "missing":
                 self.limit.add(ids.values.to_numpy(), reason)
 
-    def facts(self, title: str) -> dict[str, Any]:
-        """Return facts of rollouts: the missing responses, and ``AtLimit.facts``."""
-        missing = {"missing": self._missing.total(), "missing_prompts": list(self._missing)}
-        return {**missing, **self.limit.facts(title)}
+    def facts(self, title: str, seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
+        """Return facts of rollouts: the calls of engines, the missing responses, and ``AtLimit.facts``.
+
+        ``seconds`` are those of each call, None if an interrupted attempt made it; ``work`` is that of each engine.
+        Several engines share every call, which ends with the slowest.
+        """
+        return {
+            "call_seconds": list(seconds),
+            "engines": len(work),
+            "engine_work": [one._asdict() for one in work],
+            "missing": self._missing.total(),
+            "missing_prompts": list(self._missing),
+            **self.limit.facts(title),
+        }
 
     def _count_missing(self, prompt_id: str, responses: int, reason: str) -> None:
         self._missing[prompt_id] += responses

@@ -21,7 +21,7 @@ from tasks.process.interruption import save_on_sigterm
 from tasks.process.progress import bar
 from tasks.process.resident import release
 from tasks.rollout.engine import load_engine
-from tasks.rollout.step import RolloutCounts, sample, timed_calls
+from tasks.rollout.step import RolloutCounts, sample
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
@@ -103,10 +103,8 @@ def train_alternating(
                     progress.advance()
 
                 results = loop.train(partial(show, "optimize"), refreshed)
-                rolled.facts.update(
-                    **timed_calls(loop.call_seconds, distributed.gather(loop.engine.work)),
-                    **loop.counts.facts(part),
-                )
+                work = distributed.gather(loop.engine.work)
+                rolled.facts.update(loop.counts.facts(part, loop.call_seconds, work))
             judged.parents["rollouts"] = [rolled.ref]
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)

@@ -109,20 +109,15 @@ class DeepSpeedBackend:
 
     def _set(self, parameter: nn.Parameter, value: Tensor, moment: str | None = None) -> None:
         """Write this process's partition of a whole fp32 weight or moment."""
-        from deepspeed.utils import (
-            safe_set_full_fp32_param,
-            safe_set_full_optimizer_state,
-            safe_set_local_fp32_param,
-            safe_set_local_optimizer_state,
-        )
+        from deepspeed import utils
 
         if self._stage == 3:
             # DeepSpeed's setter of whole values fails where the partitions end in padding.
             part = -(-value.numel() // distributed.world_size())
             padded = torch.nn.functional.pad(value.flatten(), (0, part * distributed.world_size() - value.numel()))
             value = padded[part * distributed.rank() : part * (distributed.rank() + 1)]
-        weight = safe_set_local_fp32_param if self._stage == 3 else safe_set_full_fp32_param
-        state = safe_set_local_optimizer_state if self._stage == 3 else safe_set_full_optimizer_state
+        weight = utils.safe_set_local_fp32_param if self._stage == 3 else utils.safe_set_full_fp32_param
+        state = utils.safe_set_local_optimizer_state if self._stage == 3 else utils.safe_set_full_optimizer_state
         weight(parameter, value) if moment is None else state(parameter, value, moment)
 
     def _make_moments(self) -> None:
