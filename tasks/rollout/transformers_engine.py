@@ -30,6 +30,7 @@ _FIX = "Lower rollout.engine.batch_size (and evaluate.engine.batch_size where it
 class _Rows:
     """Rows of the batch that is being decoded."""
 
+    cache: DynamicCache
     index_B: Tensor  # into the batch's requests
     token_B1: Tensor
     position_B: Tensor
@@ -37,6 +38,7 @@ class _Rows:
     alive_B: Tensor
 
     def keep(self, rows: Tensor) -> None:
+        self.cache.reorder_cache(rows)
         self.index_B, self.token_B1 = self.index_B[rows], self.token_B1[rows]
         self.position_B, self.alive_B = self.position_B[rows], self.alive_B[rows]
         self.mask_BL = None if self.mask_BL is None else self.mask_BL[rows]
@@ -113,8 +115,8 @@ class TransformersEngine:
         uniform_BN = torch.from_numpy(
             np.stack([np.random.Generator(np.random.Philox(r.seed)).random(limit) for r in batch])
         ).to(device)
-        cache, logits_BV, rows = self._prefill(batch)
-        reported, computed, passes = 0, 0, 0
+        rows, logits_BV = self._prefill(batch)
+        computed = 0
         for step in range(limit):
             token_B, picked_B = _choose(logits_BV, sampling.temperature, uniform_BN[rows.index_B, step])
             token_BN[rows.index_B, step], logp_BN[rows.index_B, step] = token_B, picked_B
@@ -122,30 +124,26 @@ class TransformersEngine:
             length_B[rows.index_B[stopped_B]] = step + 1
             rows.alive_B = rows.alive_B & ~stopped_B
             rows.token_B1 = token_B[:, None]
-            alive = int(rows.alive_B.sum())
-            done = size - alive
-            passes, computed = passes + 1, computed + len(rows.alive_B)
-            on_done(done - reported, alive + int(stopped_B.sum()))
-            reported = done
+            stopped, alive = int(stopped_B.sum()), int(rows.alive_B.sum())
+            computed += len(rows.alive_B)
+            on_done(stopped, stopped + alive)
             if alive == 0 or step == limit - 1:
                 break
             if len(rows.alive_B) - alive >= LEAVE_SHARE * len(rows.alive_B):
-                stay = rows.alive_B.nonzero().squeeze(1)
-                rows.keep(stay)
-                cache.reorder_cache(stay)
-            logits_BV = self._step(cache, rows)
-        on_done(size - reported, 0)
-        self.work = self.work.plus(passes, computed, int(length_B.sum()), size)
-        stopped_B = torch.isin(token_BN.gather(1, (length_B - 1)[:, None]).squeeze(1), self._stop)
-        tokens, logp, stopped = token_BN.int().cpu().numpy(), logp_BN.cpu().numpy(), stopped_B.tolist()
+                rows.keep(rows.alive_B.nonzero().squeeze(1))
+            logits_BV = self._step(rows)
+        on_done(alive, 0)
+        self.work = self.work.plus(step + 1, computed, int(length_B.sum()), size)
+        stops_B = torch.isin(token_BN.gather(1, (length_B - 1)[:, None]).squeeze(1), self._stop)
+        tokens, logp, stops = token_BN.int().cpu().numpy(), logp_BN.cpu().numpy(), stops_B.tolist()
         for row, length in enumerate(length_B.tolist()):
             yield Response(
                 token_ids=tokens[row, :length].copy(),
                 logp=logp[row, :length].copy(),
-                finish_reason="stop" if stopped[row] else "length",
+                finish_reason="stop" if stops[row] else "length",
             )
 
-    def _prefill(self, batch: list[Request]) -> tuple[DynamicCache, Tensor, _Rows]:
+    def _prefill(self, batch: list[Request]) -> tuple[_Rows, Tensor]:
         """Compute each distinct prompt once, and copy its keys and values to the rows that continue it."""
         index_of: dict[tuple[int, ...], int] = {}
         prompt_B = torch.tensor([index_of.setdefault(tuple(r.prompt_token_ids), len(index_of)) for r in batch])
@@ -163,20 +161,21 @@ class TransformersEngine:
         logits_UV = self._read(token_UL, mask_UL if padded else None, position_UL, cache)
         cache.reorder_cache(prompt_B)
         rows = _Rows(
+            cache=cache,
             index_B=torch.arange(len(batch), device=prompt_B.device),
             token_B1=torch.empty(0),
             position_B=position_UL[prompt_B, -1],
             mask_BL=mask_UL[prompt_B] if padded else None,
             alive_B=torch.ones_like(prompt_B, dtype=torch.bool),
         )
-        return cache, logits_UV[prompt_B], rows
+        return rows, logits_UV[prompt_B]
 
-    def _step(self, cache: DynamicCache, rows: _Rows) -> Tensor:
+    def _step(self, rows: _Rows) -> Tensor:
         rows.position_B = rows.position_B + 1
         if rows.mask_BL is not None:
             rows.mask_BL = torch.cat([rows.mask_BL, torch.ones_like(rows.mask_BL[:, :1])], dim=1)
         mask_BL = None if self._recurrent else rows.mask_BL
-        return self._read(rows.token_B1, mask_BL, rows.position_B[:, None], cache)
+        return self._read(rows.token_B1, mask_BL, rows.position_B[:, None], rows.cache)
 
     def _read(self, token_BL: Tensor, mask_BM: Tensor | None, position_BL: Tensor, cache: DynamicCache) -> Tensor:
         """Compute tokens after those in the cache (M with both); return the logits of the last one, [B, V]."""
