@@ -56,6 +56,12 @@ def test_only_harmful_tokens_count_unless_asked(form: str) -> None:
     assert coefficients([(-1.0, SPREAD)], both_sides)[2:] == [0, 0]
 
 
+@pytest.mark.parametrize("form", ["winsorize", "drop"])
+def test_a_second_moment_within_its_threshold_clips_nothing(form: str) -> None:
+    assert found([(1.0, SPREAD)], m2po(form=form, threshold=0.126)) == UNBOUNDED
+    assert found([(1.0, SPREAD)], m2po(form=form, threshold=0.124)) != UNBOUNDED
+
+
 def test_a_mean_that_is_over_its_threshold_by_rounding_alone_is_bounded_too() -> None:
     generator = torch.Generator().manual_seed(0)
     for size in range(20, 60):
