@@ -133,13 +133,11 @@ class Colocated:
 
     def __post_init__(self) -> None:
         """Plan the refreshes, and load the engine and the trainer. The workers of the verifier do not start yet."""
-        rollout, optimize, processes = self.rollout, self.optimize, distributed.world_size()
+        rollout, optimize = self.rollout, self.optimize
         folders = self.store.paths(self.prompts)
         rows = [row for folder in folders for row in read_table(folder / PROMPTS_FILE).to_pylist()]
         self.refreshes = self._plan(rows)
         """The prompts of every refresh, in the order in which their groups are consumed."""
-        self.responses = len(rows) * rollout.responses_per_prompt
-        """Responses of the whole stage."""
         folder, base = self.store.path(self.policy), base_policy(self.store, optimize, self.reference)
         self.start = start_folder(optimize, folder, base)
         """The folder whose weights are loaded."""
@@ -154,7 +152,7 @@ class Colocated:
             self.trainer.phase = self.phase
             if self.operation is not None:
                 self.trainer.resume = Resume(self.store.progress, self.operation)
-            workers = -(-self.verify.workers // processes)
+            workers = -(-self.verify.workers // distributed.world_size())
             self.verifier = shared_verifier(self.verify.model_copy(update={"workers": workers}))
             self.call_seconds: list[float | None] = []
             """Seconds of generation of every refresh; None where its responses were found."""
@@ -192,7 +190,7 @@ class Colocated:
         self.trainer.after_update = after_update
         count, mu = len(self.refreshes), self.updates_per_rollout
         return make_updates(
-            self.trainer, self.stage, rollouts, count, mu, self.responses, rollouts_are_stored, require_signal
+            self.trainer, self.stage, rollouts, count, mu, self.counts.total, rollouts_are_stored, require_signal
         )
 
     def to_generation(self) -> None:
@@ -252,7 +250,7 @@ class Colocated:
         """
         self.tally.add_rollouts(rollouts)
         self.tally.add_verdicts(verdicts)
-        check_failures(self.tally.failed, self.verify, self.responses)
+        check_failures(self.tally.failed, self.verify, self.counts.total)
         self.counts.add(rollouts)
 
     def _find(self, number: int) -> Path | None:
