@@ -118,11 +118,7 @@ def ignore_progress(_responses: int, _tokens: int) -> None:
 
 
 def engine_of(folder: Path, policy_digest: str, settings: "EngineSettings") -> Engine:
-    """Return the engine of a policy folder, loaded unless this process holds it already.
-
-    Raises:
-        SettingsError: the engine is not installed, or it asks for more than the machine has.
-    """
+    """Return the engine of a policy folder, loaded unless this process holds it already; see ``Engine.load``."""
     return load_resident("engine", (policy_digest, settings.model_dump_json()), lambda: load_engine(folder, settings))
 
 

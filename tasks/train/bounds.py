@@ -21,12 +21,9 @@ class Bounds(NamedTuple):
 
 
 def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettings) -> Bounds:
-    """Find the interval of an update from its tokens in all processes.
+    """Find the interval of an update from the tokens of all processes, of which this process has N.
 
-    Args:
-        log_ratio_N: log-ratios of this process's tokens at the start of the update.
-        advantage_N: advantages of the same tokens.
-        settings: settings of the gate.
+    ``log_ratio_N`` are their log-ratios at the start of the update.
     """
     if settings.interval is not None:
         return Bounds(*settings.interval)

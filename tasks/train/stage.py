@@ -125,11 +125,7 @@ def make_updates(
 def stage_responses(
     store: Store, policy: ArtifactRef, rollouts: Sequence[ArtifactRef], verdicts: ArtifactRef, scratch: Path
 ) -> Responses:
-    """Read a stage's responses; their columns are kept on the disk of ``scratch``.
-
-    Raises:
-        DataError: the rollouts are not of this policy, or do not fit the verdicts.
-    """
+    """Read a stage's responses, with columns on the disk of ``scratch``; see ``optimize_stage`` for errors."""
 
     def sampled() -> Iterator[pa.Table]:
         for shard, folder in zip(rollouts, store.paths(rollouts), strict=True):
