@@ -12,9 +12,10 @@ from typing import Any
 
 import yaml
 
+from tasks.settings.base import flat
 from tasks.settings.run import STAGES
 from tools import ROOT
-from tools.paper_table import FOLDER, TABLE, Entry, PaperRun, entry, layers, leaves, ordered, runs, table
+from tools.paper_table import FOLDER, TABLE, Entry, PaperRun, entry, layers, ordered, runs, table
 
 REPRODUCE = FOLDER / "reproduce.yaml"
 PAGE = ROOT / "docs/hyperparameters.md"
@@ -152,7 +153,7 @@ in the table.
 def _rows() -> Iterator[tuple[str, str, str, str, str]]:
     """Yield setting, runs, value, source and reason of all entries that have an effect."""
     entries = [one for one in layers() if one.tag != "unused"]
-    resolved = [(run.entries, leaves(run.settings.model_dump(mode="json"))) for run in runs()]
+    resolved = [(run.entries, flat(run.settings.model_dump(mode="json"))) for run in runs()]
     for setting in ordered({one.setting for one in entries}):
         same = [one for one in entries if one.setting == setting]
         for one in same:

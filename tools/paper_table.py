@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tasks.settings import RunSettings, Settings
+from tasks.settings.base import flat
 from tools import ROOT
 
 FOLDER = ROOT / "configs/paper"
@@ -51,10 +52,12 @@ class PaperRun:
 
     @cached_property
     def settings(self) -> RunSettings:
-        given = (nested(one.setting.split("."), one.value) for one in self.entries.values() if one.given)
         values: dict[str, Any] = {}
-        for one in given:
-            values = RunSettings.merge(values, one)
+        for one in [found for found in self.entries.values() if found.given]:
+            change: Any = one.value
+            for key in reversed(one.setting.split(".")):
+                change = {key: change}
+            values = RunSettings.merge(values, change)
         return RunSettings.parse(values)
 
 
@@ -93,21 +96,6 @@ def runs() -> list[PaperRun]:
     return [PaperRun(model, system, hardware) for hardware, model, system in every]
 
 
-def nested(place: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a value in nested dictionaries: ``a, b`` and 1 give ``{a: {b: 1}}``."""
-    inner, *outer = reversed(place)
-    return reduce(lambda values, key: {key: values}, outer, {inner: value})
-
-
-def leaves(values: Mapping[str, Any], name: str = "") -> dict[str, Any]:
-    """Return the values of all settings that are not sections, by full name, in the order of the models' fields."""
-    settings: dict[str, Any] = {}
-    for key, value in values.items():
-        inner = f"{name}.{key}".removeprefix(".")
-        settings |= leaves(value, inner) if isinstance(value, dict) and value else {inner: value}
-    return settings
-
-
 def covers(setting: str, leaf: str) -> bool:
     """Return whether an entry with the name ``setting`` is about the setting ``leaf``."""
     return f"{leaf}.".startswith(f"{setting}.")
@@ -127,4 +115,4 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 @cache
 def _fields() -> list[str]:
-    return list(leaves(reduce(Settings.merge, (run.settings.model_dump(mode="json") for run in runs()))))
+    return list(flat(reduce(Settings.merge, (run.settings.model_dump(mode="json") for run in runs()))))

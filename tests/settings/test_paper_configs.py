@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from tasks.settings import RunSettings
+from tasks.settings.base import flat
 from tasks.settings.experiment import ExperimentSettings
 from tools.paper_configs import PAGE, REPRODUCE, written
-from tools.paper_table import FOLDER, TABLE, PaperRun, covers, leaves, runs
+from tools.paper_table import FOLDER, TABLE, PaperRun, covers, runs
 
 PATHS = [*(run.path for run in runs()), REPRODUCE, PAGE]
 GRPO = {"updates_per_rollout", "rollout.engine.gpu_memory_share", "optimize.preset"}
@@ -35,14 +36,14 @@ def test_a_file_is_read_as_the_settings_of_its_run(run: PaperRun) -> None:
 
 @RUNS
 def test_every_setting_that_decides_a_result_has_a_source(run: PaperRun) -> None:
-    values = leaves(run.settings.result_values())
+    values = flat(run.settings.result_values())
     missing = [leaf for leaf in values if not any(covers(setting, leaf) for setting in run.entries)]
     assert not missing, f"{TABLE.name} says nothing about {missing}"
 
 
 @pytest.mark.parametrize("model", sorted({run.model for run in runs()}))
 def test_systems_differ_in_what_handles_staleness_alone(model: str) -> None:
-    of_model = {run.system: leaves(run.settings.result_values()) for run in runs() if run.model == model}
+    of_model = {run.system: flat(run.settings.result_values()) for run in runs() if run.model == model}
     ours = of_model["mu_grpo"]
     for system, theirs in of_model.items():
         different = {name for name in ours.keys() | theirs if ours.get(name) != theirs.get(name)}
