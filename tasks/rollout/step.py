@@ -110,19 +110,13 @@ def sample(
     unfit: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Generate responses, and return them as rows of the rollouts table; those to ``unfit`` prompts are missing."""
-    requests = build_requests(
-        tokenizer,
-        [row for row in prompts if row["prompt_id"] not in unfit],
-        range(settings.responses_per_prompt),
-        f"stage {stage}",
-        seed,
-        engine.context_tokens,
-        settings.max_new_tokens,
-    )
+    fit = [row for row in prompts if row["prompt_id"] not in unfit]
+    samples, limits = range(settings.responses_per_prompt), (engine.context_tokens, settings.max_new_tokens)
+    requests = build_requests(tokenizer, fit, samples, f"stage {stage}", seed, *limits)
     responses = engine.generate(requests, Sampling(settings.max_new_tokens, settings.temperature), on_done)
     made = zip(requests, responses, decode(tokenizer, responses), strict=True)
     rows = []
-    for row, index in product(prompts, range(settings.responses_per_prompt)):
+    for row, index in product(prompts, samples):
         missing = Request(row["prompt_id"], index, [], 0), MISSING, ""
         request, response, text = missing if row["prompt_id"] in unfit else next(made)
         rows.append(
