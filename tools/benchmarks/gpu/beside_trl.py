@@ -28,10 +28,9 @@ from tools.benchmarks.gpu.synthetic import SHAPES, make_model, make_parser
 from tools.benchmarks.gpu.training import largest
 from tools.benchmarks.measurement import Measurement, Values, measure_interleaved, ratio
 from tools.benchmarks.trl.frozen import SIGMA, FrozenRollouts, Shape
-from tools.benchmarks.trl.trainers import ON_CPU, OurTrainer, TrlTrainer
+from tools.benchmarks.trl.trainers import BEST, DEFAULTS, ON_CPU, OURS, OurTrainer, TrlTrainer
 
-OURS, OURS_CHECKPOINTING = "ours", "ours, gradient checkpointing"
-DEFAULTS, BEST = "TRL, its defaults", "TRL, its best"
+OURS_CHECKPOINTING = f"{OURS}, gradient checkpointing"
 ONE, LIGER = "TRL, one response at a time", "TRL, Liger's loss"
 MICRO_BATCHES = (2, 4, 8, 16)
 COMMAND = "python -m tools.benchmarks.gpu.beside_trl"

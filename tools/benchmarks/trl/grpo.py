@@ -25,12 +25,11 @@ from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tools.benchmarks.measurement import Measurement, Values, measure_interleaved, ratio
 from tools.benchmarks.rollouts import PROBLEMS, policy_and_prompts
-from tools.benchmarks.trl.trainers import GRPO, ON_CPU, PLAIN
+from tools.benchmarks.trl.trainers import BEST, DEFAULTS, GRPO, ON_CPU, OURS, PLAIN
 
 MU, GROUP, PER_UPDATE = 4, 8, 64
 NEW_TOKENS = 32
 LEARNING_RATE = 1e-4
-OURS, DEFAULTS, BEST = "ours", "TRL, its defaults", "TRL, its best"
 ROLLOUT = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=NEW_TOKENS)
 OPTIMIZE = OptimizeSettings.parse({**GRPO, "responses_per_update": PER_UPDATE, "learning_rate": LEARNING_RATE})
 

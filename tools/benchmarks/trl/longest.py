@@ -18,7 +18,8 @@ import torch
 
 from tools.benchmarks.measurement import Measurement, memory_mib, ratio
 from tools.benchmarks.trl.frozen import FrozenRollouts
-from tools.benchmarks.trl.memory import OURS, QWEN, TRL_BEST, make_trainer
+from tools.benchmarks.trl.memory import QWEN, make_trainer
+from tools.benchmarks.trl.trainers import BEST, OURS
 
 LIMIT_MIB = 1024
 """Memory that an update may allocate, in addition to the memory of the process before the update."""
@@ -57,16 +58,16 @@ def fits(name: str, tokens: int) -> bool:
 
 def measure(repeats: int) -> Measurement:
     """Search once, because the result is always the same: first for TRL, then for ours at multiples of its length."""
-    trl = next(length(step) for step in count() if not fits(TRL_BEST, length(step + 1)))
+    trl = next(length(step) for step in count() if not fits(BEST, length(step + 1)))
     ours = max((times * trl for times in MULTIPLES if fits(OURS, times * trl)), default=0)
-    values = {OURS: [float(ours)], TRL_BEST: [float(trl)]}
+    values = {OURS: [float(ours)], BEST: [float(trl)]}
     return Measurement(
         name="longest",
         what=f"The longest response whose update allocates at most {LIMIT_MIB} MiB. Ours was only tried at "
         f"{' and '.join(map(str, MULTIPLES))} times the length of TRL's.",
         unit="tokens",
         ways=values,
-        ratios=[ratio(values, OURS, TRL_BEST, 4)],
+        ratios=[ratio(values, OURS, BEST, 4)],
         facts={"vocabulary": QWEN.vocabulary},
     )
 

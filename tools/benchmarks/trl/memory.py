@@ -16,12 +16,11 @@ import torch
 
 from tools.benchmarks.measurement import Measurement, measure_interleaved, memory_mib, ratio
 from tools.benchmarks.trl.frozen import FrozenRollouts, Shape
-from tools.benchmarks.trl.trainers import OurTrainer, TrlTrainer
+from tools.benchmarks.trl.trainers import BEST, DEFAULTS, OURS, OurTrainer, TrlTrainer
 
 QWEN = Shape(vocabulary=151_936, width=128, layers=2)
 FROZEN = FrozenRollouts(QWEN, groups=1, group_size=8, median=60, longest=512)
 BUDGET = 1024
-OURS, TRL_DEFAULTS, TRL_BEST = "ours", "TRL, its defaults", "TRL, its best"
 FINDING = (
     "In samples of the resident memory, one per millisecond, the peak is in the backward pass of the output embedding, "
     "where the gradient of earlier micro-batches, the gradient of this micro-batch, the logits of a chunk and their "
@@ -34,7 +33,7 @@ def make_trainer(name: str, frozen: FrozenRollouts, folder: Path) -> OurTrainer 
     """Return one of the three trainers. All use gradient checkpointing, which is the default of TRL."""
     if name == OURS:
         return OurTrainer(frozen, BUDGET, checkpointing=True)
-    return TrlTrainer(frozen, folder, 8 if name == TRL_DEFAULTS else 1)
+    return TrlTrainer(frozen, folder, 8 if name == DEFAULTS else 1)
 
 
 def print_peak(name: str) -> None:
@@ -64,14 +63,14 @@ def peak(name: str) -> float:
 
 def measure(repeats: int) -> Measurement:
     """Measure all three trainers."""
-    ways = {name: partial(peak, name) for name in (OURS, TRL_DEFAULTS, TRL_BEST)}
+    ways = {name: partial(peak, name) for name in (OURS, DEFAULTS, BEST)}
     values = measure_interleaved(ways, repeats, "memory")
     return Measurement(
         name="memory",
         what="Peak memory of an update, minus the memory of the process before the update.",
         unit="MiB",
         ways=values,
-        ratios=[ratio(values, OURS, other, 0.6, at_most=True) for other in (TRL_DEFAULTS, TRL_BEST)],
+        ratios=[ratio(values, OURS, other, 0.6, at_most=True) for other in (DEFAULTS, BEST)],
         facts={"tokens": FROZEN.tokens, "vocabulary": QWEN.vocabulary, "budget": BUDGET},
         finding=FINDING,
     )

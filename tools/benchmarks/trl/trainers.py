@@ -27,6 +27,8 @@ from tasks.train.trainer import Trainer
 from tools.benchmarks.gpu.device import wait
 from tools.benchmarks.trl.frozen import FrozenRollouts
 
+OURS, DEFAULTS, BEST = "ours", "TRL, its defaults", "TRL, its best"
+"""Names of the trainers in tables."""
 LEARNING_RATE = 1e-6
 PLAIN: dict[str, Any] = {
     "lr_scheduler_type": "constant",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.benchmarks.measurement import Measurement, measure_interleaved, ratio
 from tools.benchmarks.trl.frozen import SIGMA, FrozenRollouts, Shape
-from tools.benchmarks.trl.trainers import OurTrainer, TrlTrainer
+from tools.benchmarks.trl.trainers import BEST, DEFAULTS, OURS, OurTrainer, TrlTrainer
 
 FROZEN = FrozenRollouts(Shape(vocabulary=8192, width=256, layers=4), groups=4, group_size=8, median=60, longest=512)
 BUDGET = 2048
@@ -47,7 +47,7 @@ def measure(repeats: int) -> Measurement:
         seconds_by_size = {size: min(one.update(), one.update()) for size, one in by_size.items()}
         best = by_size[min(seconds_by_size, key=seconds_by_size.__getitem__)]
         ours.update(), defaults.update()  # These warm up.
-        ways = {"ours": ours.update, "TRL, its defaults": defaults.update, "TRL, its best": best.update}
+        ways = {OURS: ours.update, DEFAULTS: defaults.update, BEST: best.update}
         seconds = measure_interleaved(ways, repeats, "training")
     rates = {name: [FROZEN.tokens / one for one in values] for name, values in seconds.items()}
     return Measurement(
@@ -56,10 +56,7 @@ def measure(repeats: int) -> Measurement:
         "step of AdamW.",
         unit="tokens/s",
         ways=rates,
-        ratios=[
-            ratio(rates, "ours", "TRL, its best", 1.5),
-            ratio(rates, "ours", "TRL, its defaults", 2.5),
-        ],
+        ratios=[ratio(rates, OURS, BEST, 1.5), ratio(rates, OURS, DEFAULTS, 2.5)],
         facts={
             "differences": differences,
             "tokens": FROZEN.tokens,
