@@ -17,12 +17,9 @@ from tasks.store.fetch import fetch, fingerprint, snapshot
 
 @contextmanager
 def source_files(source: SourceSettings, setting: str, mirror: str | None = None) -> Iterator[list[Named]]:
-    """Yield the files of a source in their order. Copies of remote files are removed at the end of the block.
+    """Yield the files of a source, with a path or a data set of the hub, in their order.
 
-    Args:
-        source: a source with a path or a data set of the hub, not arithmetic.
-        setting: the name of the source in errors.
-        mirror: a mirror that is read in place of the hub.
+    Copies of remote files are removed at the end of the block. ``setting`` names the source in errors.
 
     Raises:
         DataError: a file is missing or cannot be fetched.
@@ -38,25 +35,22 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
 
 def _path_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
     """Return the file at a path, or the files of a folder, sorted by name."""
-    folder = Path(path).expanduser()
-    if path.endswith(SUFFIXES) or folder.is_file():
-        return [(_local(path, setting, fetched), path)]
-    if path.startswith("s3://"):
-        folder = Path(fetched.enter_context(TemporaryDirectory()))
-        fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
-    names = sorted(file.name for file in folder.glob("*") if file.suffix in SUFFIXES)
+    local = _local(path, setting, fetched)
+    if path.endswith(SUFFIXES) or local.is_file():
+        return [(local, path)]
+    names = sorted(file.name for file in local.glob("*") if file.suffix in SUFFIXES)
     if not names:
         raise DataError(f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}.")
-    return [(folder / name, f"{path.rstrip('/')}/{name}") for name in names]
+    return [(local / name, f"{path.rstrip('/')}/{name}") for name in names]
 
 
 def _local(path: str, setting: str, fetched: ExitStack) -> Path:
-    """Return the local path of a file; a file on S3 is copied until ``fetched`` closes."""
+    """Return the local path of a file or a folder; files on S3 are copied until ``fetched`` closes."""
     if not path.startswith("s3://"):
         return Path(path).expanduser()
     folder = Path(fetched.enter_context(TemporaryDirectory()))
-    fetch(path, folder, setting)
-    return folder / path.rpartition("/")[2]
+    fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
+    return folder / path.rpartition("/")[2] if path.endswith(SUFFIXES) else folder
 
 
 def _hub_files(source: SourceSettings, setting: str) -> list[Named]:

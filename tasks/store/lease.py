@@ -50,13 +50,7 @@ class LeaseRecord(Record):
 
 
 class Lease:
-    """The right to save parts of a piece of work.
-
-    Args:
-        store: a store on S3.
-        folder: the folder of the work's parts.
-        task: the step's name, for messages.
-    """
+    """The right to save the parts of a piece of work in a folder of a store on S3; messages name the ``task``."""
 
     def __init__(self, store: "Store", folder: str, task: str) -> None:
         assert store.remote is not None

@@ -1,6 +1,5 @@
 """Parts of unfinished work: numbered folders, each complete or absent, from which a step continues after a restart."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from tasks.process.interruption import stop, stop_requested
 from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease
-from tasks.store.records import SCHEMA, FileEntry, Record, schema_error
+from tasks.store.records import SCHEMA, FileEntry, Record, check_schema
 from tasks.store.tables import read_table, save_table
 
 if TYPE_CHECKING:
@@ -167,12 +166,8 @@ class Progress:
     def _read_manifest(self, folder_name: str) -> bytes | None:
         key = f"{self._prefix}/{folder_name}/{MANIFEST}"
         text = self._store.read_note(key)
-        try:
-            version = json.loads(text or "{}").get("schema_version", SCHEMA)
-        except (ValueError, AttributeError):  # It is damaged.
-            version = SCHEMA
-        if version != SCHEMA:
-            raise schema_error(f"{self._store.ref.uri}/{key}", version)
+        if text:
+            check_schema(f"{self._store.ref.uri}/{key}", text)
         return text
 
     def _spent(self) -> dict[str, float]:

@@ -186,10 +186,8 @@ def _failure(name: str, store: str, error: Exception, seconds: float) -> Artifac
 class Bucket:
     """Objects below ``s3://bucket/prefix``; keys are relative to this address.
 
-    Args:
-        uri: ``s3://bucket/prefix``.
-        seconds: time for which a failing request is retried and for which an answer is awaited; None for
-            ``MU_GRPO_S3_PATIENCE`` and the time-outs of ``connect``.
+    A failing request is retried, and an answer is awaited, for some seconds; if they are None, for
+    ``MU_GRPO_S3_PATIENCE`` and the time-outs of ``connect``.
     """
 
     def __init__(self, uri: str, seconds: float | None = None) -> None:

@@ -34,7 +34,16 @@ from tasks.store.files import (
 )
 from tasks.store.layout import MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
-from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings, schema_error
+from tasks.store.records import (
+    SCHEMA,
+    ArtifactRef,
+    FileEntry,
+    Manifest,
+    StoreMarker,
+    StoreRef,
+    Timings,
+    check_schema,
+)
 
 if TYPE_CHECKING:
     from tasks.store.s3 import Bucket
@@ -132,12 +141,21 @@ class Store:
             marker = storage.read(MARKER)
             if marker is None and create:
                 # When several processes create the store at the same time, the id of the first one counts.
-                storage.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
+                made = StoreMarker(schema_version=SCHEMA, id=uuid.uuid4().hex)
+                storage.write_new(MARKER, made.model_dump_json().encode())
                 marker = storage.read(MARKER)
         if marker is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
         address = bucket.uri if bucket else str(root)
-        store = cls(StoreRef(uri=address, id=_id_in(marker, f"{address}/{MARKER}")))
+        check_schema(f"{address}/{MARKER}", marker)
+        found = StoreMarker.parse(marker)
+        if found is None:
+            raise ArtifactError(
+                f"{address}/{MARKER}: damaged, because it holds no id of a store. Restore it from a copy. Without a "
+                "copy, delete it: the next run makes another id, with which all its steps run again, and the artifacts "
+                "are kept."
+            )
+        store = cls(StoreRef(uri=address, id=found.id))
         store.remote = bucket  # This reuses the open connection.
         return store
 
@@ -278,11 +296,11 @@ class Store:
         if text is None:
             return DamagedError.of(name, f"missing, so {ref} is not in this store", RESTORE)
         try:
-            version = json.loads(text).get("schema_version")
-            if version != SCHEMA:
-                return schema_error(name, version)
+            check_schema(name, text)
             return Manifest.model_validate_json(text)
-        except (ValueError, AttributeError) as error:
+        except ArtifactError as error:
+            return error
+        except ValueError as error:
             return DamagedError.of(name, "not a manifest", RESTORE, str(error))
 
     def holds(self, ref: ArtifactRef) -> bool:
@@ -362,23 +380,6 @@ def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
     from tasks.store.s3 import Bucket  # Its packages take a second to import.
 
     return Bucket(uri, seconds)
-
-
-def _id_in(marker: bytes, name: str) -> str:
-    """Return the id of a store from the content of its marker, a file or an object with a name."""
-    try:
-        values = json.loads(marker)
-        version, found = values["schema_version"], values["id"]
-    except (ValueError, KeyError, TypeError):
-        version, found = SCHEMA, None
-    if version != SCHEMA:
-        raise schema_error(name, version)
-    if not isinstance(found, str) or not found:
-        raise ArtifactError(
-            f"{name}: damaged, because it holds no id of a store. Restore it from a copy. Without a copy, delete it: "
-            "the next run makes another id, with which all its steps run again, and the artifacts are kept."
-        )
-    return found
 
 
 def _cache() -> Path:

@@ -37,7 +37,7 @@ class MadeRecord(Record):
 
 def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
     """Return the key of work: a digest of the step, its version, settings and the digests of its input artifacts."""
-    return hashlib.sha256(json.dumps([task, version, _plain(list(inputs))]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([task, version, inputs], default=_plain).encode()).hexdigest()[:32]
 
 
 def run_once(
@@ -53,13 +53,8 @@ def run_once(
     Other processes on this machine with the same work wait for this one. With a store on S3, processes on other
     machines wait too if the step defers SIGTERM until it has saved its work, which they then continue.
 
-    Args:
-        ref: the store.
-        task: the step's name.
-        version: the step's version.
-        logic: the step.
-        inputs: settings, references and plain values that determine the result.
-        named: inputs that do not change the result.
+    Settings, references and plain values that determine the result of ``logic``, the step, are ``inputs``; those that
+    do not change it are ``named``.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)
@@ -105,11 +100,6 @@ def _lock(store: Store, key: str, task: str) -> Iterator[None]:
         lock.release()
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, ArtifactRef):
-        return value.digest
-    if isinstance(value, Settings):
-        return value.result_values()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+def _plain(value: ArtifactRef | Settings) -> Any:
+    """Return what stands for an input in the key of its work."""
+    return value.digest if isinstance(value, ArtifactRef) else value.result_values()

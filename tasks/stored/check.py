@@ -50,10 +50,8 @@ class Findings:
 def check_store(store: Store, wanted: str | None = None) -> Findings:
     """Verify the digests of artifacts and of all their ancestors.
 
-    Args:
-        store: the store of the artifacts.
-        wanted: an artifact as ``kind/digest`` (a run as ``report/digest``), ``latest`` for the last policy of the
-            latest run, ``run`` for the latest run, or None for the whole store.
+    ``wanted`` is an artifact as ``kind/digest`` (a run as ``report/digest``), ``latest`` for the last policy of the
+    latest run, ``run`` for the latest run, or None for the whole store.
 
     Raises:
         DataError: the store has no such artifact or run.

@@ -72,12 +72,7 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
     """Return the report of the latest finished run that a run with these settings can continue.
 
     Both runs have the same seed, base policy, prompts, rollouts and verifier, so that each of these settings holds for
-    all stages, the stored ones too.
-
-    Args:
-        store: the store of the stored run.
-        settings: the settings of the new run.
-        algorithm: the preset of the stored run; empty for any.
+    all stages, the stored ones too. ``algorithm`` is the preset of the stored run; empty for any.
 
     Raises:
         DataError: the store has no such run, or only runs whose rollouts were sampled inside a stage.
@@ -126,12 +121,7 @@ def check_training_set(store: Store, policy: Manifest, training: ArtifactRef) ->
 
 
 def trained_policies(store: Store, report: Manifest, stage: int | None = None) -> list[Manifest]:
-    """Return the policies of a finished run, the base policy first.
-
-    Args:
-        store: the store of the run.
-        report: the report of the run.
-        stage: the stage, from 0, whose policy is the last one to return; None for all stages.
+    """Return the policies of a finished run until a stage, from 0, or until the last one; the base policy is first.
 
     Raises:
         ArtifactError: a policy or an evaluation of the run is missing.
