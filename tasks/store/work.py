@@ -14,7 +14,7 @@ from tasks.process.provenance import note_wait
 from tasks.settings.base import Settings
 from tasks.store.files import disk_errors
 from tasks.store.layout import LEASES, MADE
-from tasks.store.records import SCHEMA, ArtifactRef, Record, StoreRef
+from tasks.store.records import ArtifactRef, Record, StoreRef
 from tasks.store.store import Store
 
 Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
@@ -24,7 +24,6 @@ Inputs = ParamSpec("Inputs")
 class MadeRecord(Record):
     """Record of the artifacts that a step made, stored under the key of its work."""
 
-    schema_version: int
     task: str
     version: str
     artifacts: ArtifactRef | list[ArtifactRef]
@@ -66,7 +65,7 @@ def run_once(
                 return artifacts  # type: ignore[return-value]  # of the type that the same step returned
             made = logic(store, *inputs, **named)
             store.progress.check_lease()
-            record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
+            record = MadeRecord(task=task, version=version, artifacts=made)
             store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
         store.progress.clear()
     return made

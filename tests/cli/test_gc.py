@@ -277,19 +277,6 @@ with store.write("policy", settings={}, parents={}, seed=0) as draft:
     assert not check_store(store, None).faults
 
 
-def test_on_s3_another_machine_clears_unfinished_work_by_its_age(bucket: str, s3: S3) -> None:
-    store = Store.open(f"{bucket}/prefix")
-    with at_work(f"{bucket}/prefix") as (process, key):
-        kill(process)
-    shutil.rmtree(store.root)
-    assert not find_garbage(store).items
-    garbage = find_garbage(store, hours=0)
-    assert names(garbage) == {f"progress/{key}"}
-    assert delete_garbage(store, garbage).items == garbage.items
-    assert s3.keys(bucket.removeprefix("s3://")) == ["prefix/store.json"]
-    assert not [path for path in store.root.rglob("*") if path.is_file()]
-
-
 def test_on_s3_work_of_another_machine_keeps_all(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LOOK", 0.2)
     monkeypatch.setattr(leases, "TAKEN_OVER_AFTER", 4.0)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tasks.data.benchmarks import BenchmarkNote
 from tasks.data.files import read_rows
 from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
@@ -170,14 +169,6 @@ def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path) -> None:
     (tmp_path / "set/notes.txt").write_text("not read")
     rows = prepare(store, name="mine", source={"path": str(tmp_path / "set")})
     assert [(row["prompt"], row["answer"]) for row in rows] == [("Q: a", "1"), ("Q: b", "2")]
-
-
-def test_generated_problems_are_of_the_level_that_is_asked_for(store: Store) -> None:
-    rows = prepare(store, name="level3", source={"arithmetic": {"levels": [3]}}, problems=20, template="{prompt}")
-    assert len(rows) == 20
-    assert {row["level"] for row in rows} == {3}
-    note = BenchmarkNote.read(store.root / next(iter(store.refs("prompts"))).folder)
-    assert (note.name, note.answer_type) == ("level3", "math")
 
 
 def test_a_benchmark_leaves_out_no_row(store: Store, tmp_path: Path) -> None:
