@@ -146,9 +146,8 @@ def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}, row {number}", value) for number, value in enumerate(values))
             return
         for number, line in enumerate(file, start=1):
-            text = line.removeprefix(BOM_UTF8) if number == 1 else line
-            if text.strip():
-                yield f"{name}, line {number}", _parse_json(text, f"{name}, line {number}")
+            if line.strip():
+                yield f"{name}, line {number}", _parse_json(line, f"{name}, line {number}")
 
 
 def _parse_json(content: bytes, place: str) -> Any:

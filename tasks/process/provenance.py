@@ -36,14 +36,13 @@ class Process(NamedTuple):
     """Unix seconds."""
 
 
+@cache
 def process() -> Process:
     """Return the name and start of this process; a forked process has a name of its own."""
-    return _process(os.getpid())
+    return Process(uuid.uuid4().hex, psutil.Process().create_time())
 
 
-@cache
-def _process(pid: int) -> Process:
-    return Process(uuid.uuid4().hex, psutil.Process(pid).create_time())
+os.register_at_fork(after_in_child=process.cache_clear)
 
 
 def execution() -> str:

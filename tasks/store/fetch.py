@@ -24,7 +24,7 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
 
     retry = retrying()
     try:
-        files = connect(connections=8)
+        files = connect()
         keys = [str(key) for key in retry(files.find, uri.rstrip("/"), maxdepth=1)]
         for key in keys:
             name = key.rpartition("/")[2]
@@ -49,7 +49,7 @@ def fingerprint(path: str | None) -> str:
         from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
 
         try:
-            objects = retrying()(connect(connections=1).find, path, detail=True)
+            objects = retrying()(connect().find, path, detail=True)
         except TRANSFER_ERRORS as error:
             raise DataError(f"{path} could not be listed: {error}") from error
         contents = {name: f"{about.get('ETag')}/{about.get('size')}" for name, about in sorted(objects.items())}

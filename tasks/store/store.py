@@ -155,9 +155,7 @@ class Store:
                 "copy, delete it: the next run makes another id, with which all its steps run again, and the artifacts "
                 "are kept."
             )
-        store = cls(StoreRef(uri=address, id=found.id))
-        store.remote = bucket  # This reuses the open connection.
-        return store
+        return cls(StoreRef(uri=address, id=found.id))
 
     @property
     def storages(self) -> list[Storage]:
@@ -246,25 +244,21 @@ class Store:
         # A local copy that a power failure damaged is not JSON.
         return self.remote.read(name) if self.remote and not _is_json(content) else content
 
-    def write_note(self, name: str, text: str) -> Path:
-        """Write or overwrite a small file outside artifacts; return its path on this machine."""
+    def write_note(self, name: str, text: str) -> None:
+        """Write or overwrite a small file outside artifacts."""
         for storage in self.storages:
             storage.write(name, text.encode())
-        return self.root / name
 
-    def delete(self, name: str) -> list[str]:
+    def delete(self, name: str) -> None:
         """Delete a folder or a file and its local copy; manifests go first: half-deleted artifacts do not count.
 
-        Returns:
-            The objects that the server refuses to delete, each with the reason.
+        Raises:
+            ArtifactError: the server refuses the deletion.
         """
         keys = [list(storage.listing(name)) or [name] for storage in self.storages]
-        return [
-            refused
-            for manifests in (True, False)
-            for storage, its_keys in zip(self.storages, keys, strict=True)
-            for refused in storage.delete([key for key in its_keys if key.endswith(f"/{MANIFEST}") is manifests])
-        ]
+        for manifests in (True, False):
+            for storage, its_keys in zip(self.storages, keys, strict=True):
+                storage.delete([key for key in its_keys if key.endswith(f"/{MANIFEST}") is manifests])
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
         """Return references to all artifacts of a kind, with abbreviated digests."""

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 from collections.abc import Iterable
-from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -188,8 +187,8 @@ def run_key(report: Manifest) -> str:
     return json.dumps([report.settings, evaluations or report.digest], sort_keys=True)
 
 
-def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> Path:
-    """Write the record of a run into its store; return its path on this machine.
+def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> None:
+    """Write the record of a run into its store.
 
     The record describes the machine of the task that ends the run; every artifact's manifest holds the packages, the
     commit and the GPUs of the task that made it.
@@ -208,7 +207,7 @@ def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettin
         "report": report.digest,
         "stages": run_digests(store, report),
     }
-    return store.write_note(f"{RUNS}/{report.digest[:16]}.json", json.dumps(record, indent=1))
+    store.write_note(f"{RUNS}/{report.digest[:16]}.json", json.dumps(record, indent=1))
 
 
 def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
@@ -230,7 +229,6 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     return sorted(stages.values(), key=lambda stage: stage["stage"])
 
 
-@cache
 def _machine() -> dict[str, Any]:
     """Return a description of this machine."""
     information = Path("/proc/cpuinfo")

@@ -1,5 +1,6 @@
 """A store that does not let everybody do everything: object and fix are named, and the work goes on after it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -89,6 +90,17 @@ def test_unreadable_parts_are_named_and_not_lost(own: str, guarded: Guarded, mon
         made = step.work(remote)
     assert step.made == [3]
     assert_holds_only(guarded.s3, own, {made})
+
+
+def test_a_refused_deletion_is_named_and_loses_nothing(own: str, guarded: Guarded) -> None:
+    name = own.removeprefix("s3://")
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": f"arn:aws:s3:::{name}/*"}
+    guarded.s3.client().put_bucket_policy(Bucket=name, Policy=json.dumps({"Statement": [deny]}))
+    remote, step = Store.open(own), Step()
+    message = rf"{own}/progress/.*: still there after its deletion \(AccessDenied; .* to delete, then start the same"
+    with pytest.raises(ArtifactError, match=message):
+        step.work(remote)
+    assert step.work_elsewhere(remote)[1] == []
 
 
 @pytest.mark.parametrize(
