@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from tasks.data.files import SUFFIXES, Named
 from tasks.errors import DataError
-from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings
+from tasks.settings import BenchmarkSettings, EvaluateSettings, PromptsSettings, SourceSettings
 from tasks.store.fetch import fetch, fingerprint, snapshot
+
+Sourced = TypeVar("Sourced", BenchmarkSettings, PromptsSettings)
 
 
 @contextmanager
@@ -90,36 +93,28 @@ def source_fingerprint(source: SourceSettings | None, mirror: str | None = None)
 
 
 def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
-    """Return the settings with the commit of the hub for the revision of every benchmark; none with a mirror.
+    """Return the settings with the commit of each benchmark; see ``with_commit``."""
+    benchmarks = [with_commit(one, f"evaluate.benchmarks, {one.name}", mirror) for one in evaluate.benchmarks]
+    return evaluate.model_copy(update={"benchmarks": benchmarks})
+
+
+def with_commit(settings: Sourced, setting: str, mirror: str | None) -> Sourced:
+    """Return the settings with the commit of the hub for the revision of their source; none with a mirror.
+
+    ``setting`` names the source in errors.
 
     Raises:
         DataError: the hub has no such revision; or the hub does not answer, and its cache on this machine lacks the
             files.
     """
-    benchmarks = [
-        benchmark.model_copy(
-            update={"source": _with_commit(benchmark.source, f"evaluate.benchmarks, {benchmark.name}", mirror)}
-        )
-        for benchmark in evaluate.benchmarks
-    ]
-    return evaluate.model_copy(update={"benchmarks": benchmarks})
-
-
-def prompts_with_commit(prompts: PromptsSettings, mirror: str | None) -> PromptsSettings:
-    """Return the settings with the commit of the hub for the revision of their source; see ``with_commits``."""
-    return prompts.model_copy(update={"source": _with_commit(prompts.source, "prompts.source", mirror)})
-
-
-def _with_commit(source: SourceSettings | None, setting: str, mirror: str | None) -> SourceSettings | None:
+    source = settings.source
     if source is None or source.hub is None or mirror:
-        return source
-    if source.pinned:
-        return source.model_copy(update={"commit": source.pinned})
+        return settings
     try:
-        folder = snapshot("dataset", source.hub, source.revision, source.files, setting)
+        commit = source.pinned or snapshot("dataset", source.hub, source.revision, source.files, setting).name
     except DataError as error:
         raise DataError(
             f"{error.message} A run looks up revision {source.revision!r} of {source.hub} when it opens. To fix it: "
             f"set source.revision to a commit, set operation.mirror, or remove {source.hub} from the settings."
         ) from None
-    return source.model_copy(update={"commit": folder.name})
+    return settings.model_copy(update={"source": source.model_copy(update={"commit": commit})})

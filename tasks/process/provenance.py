@@ -5,10 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,12 +18,12 @@ EXECUTION = "MU_GRPO_EXECUTION"
 """Environment variable that passes the id of an execution on this machine to child processes."""
 DATA_SUFFIXES = (".j2", ".css", ".yaml", ".mplstyle")
 """Suffixes of the files in tasks/ that are read as data, as pyproject.toml packs them."""
-_SHORTEST_WAIT_SECONDS = 0.1
 _PACKAGES = (
     *("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers"),
     *("deepspeed", "liger-kernel", "peft", "triton", "vllm"),
 )
-_waits: list[tuple[float, float]] = []
+waits: list[tuple[float, float]] = []
+"""Start and end of the times in which this process waited for another one, in Unix seconds."""
 
 
 class Process(NamedTuple):
@@ -48,22 +46,6 @@ os.register_at_fork(after_in_child=process.cache_clear)
 def execution() -> str:
     """Return the id of the execution of this process: Flyte's id in a pod, else that of the command."""
     return os.environ.get("FLYTE_INTERNAL_EXECUTION_ID") or os.environ.setdefault(EXECUTION, uuid.uuid4().hex)
-
-
-@contextmanager
-def note_wait() -> Iterator[None]:
-    """Record the time of the block as waiting for another process."""
-    start = time.time()
-    try:
-        yield
-    finally:
-        if time.time() - start >= _SHORTEST_WAIT_SECONDS:
-            _waits.append((start, time.time()))
-
-
-def waits() -> list[tuple[float, float]]:
-    """Return start and end of the times in which this process waited for another one, in Unix seconds."""
-    return list(_waits)
 
 
 @cache

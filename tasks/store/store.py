@@ -213,7 +213,7 @@ class Store:
                 gpu_models=gpu_models() if gpus() else [],
                 execution=execution(),
                 idle_since=draft.idle_since,
-                waited=waits(),
+                waited=list(waits),
             ),
         )
         (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))

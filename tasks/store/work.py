@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -10,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from tasks.process.interruption import defers_sigterm
 from tasks.process.logs import logger
-from tasks.process.provenance import note_wait
+from tasks.process.provenance import waits
 from tasks.settings.base import Settings
 from tasks.store.files import disk_errors
 from tasks.store.layout import LEASES, MADE
@@ -24,8 +25,6 @@ Inputs = ParamSpec("Inputs")
 class MadeRecord(Record):
     """Record of the artifacts that a step made, stored under the key of its work."""
 
-    task: str
-    version: str
     artifacts: ArtifactRef | list[ArtifactRef]
 
     @property
@@ -65,7 +64,7 @@ def run_once(
                 return artifacts  # type: ignore[return-value]  # of the type that the same step returned
             made = logic(store, *inputs, **named)
             store.progress.check_lease()
-            record = MadeRecord(task=task, version=version, artifacts=made)
+            record = MadeRecord(artifacts=made)
             store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
         store.progress.clear()
     return made
@@ -86,13 +85,13 @@ def _lock(store: Store, key: str, task: str) -> Iterator[None]:
     path = store.root / LEASES / f"{key}.lock"
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        with note_wait():
-            try:
-                lock.acquire(timeout=1)
-            except Timeout:
-                logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
-                lock.acquire()
+        lock, start = FileLock(path), time.time()
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
+            lock.acquire()
+            waits.append((start, time.time()))
     try:
         yield
     finally:
