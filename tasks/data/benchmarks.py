@@ -69,11 +69,9 @@ def prepare_benchmark(
         DataError: the source cannot be fetched or read, has too few problems, or changed under its revision or since
             the run started; or the verifier cannot read too many of the gold answers.
     """
-    setting = _setting(settings)
-    if settings.source is None:
-        raise ValueError(f"{setting} has no source")
+    assert settings.source is not None
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
-        place = f"{setting}.source"
+        place = f"{_setting(settings)}.source"
         rows, unusable, data = source_rows(store, settings.source, place, source, operation.mirror, verify.kind)
         rows = _first(rows, unusable, settings)
         unreadable = unreadable_golds(rows, settings.source, verify, settings.name)

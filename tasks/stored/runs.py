@@ -215,8 +215,8 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     manifest = store.manifest(report)
     run = run_of(store, manifest)
     evaluations = run.parents_of(manifest, "evaluations")
-    stages = {
-        policy.digest: {
+    return [
+        {
             "stage": policy.known_facts["stage"],
             "policy": policy.digest,
             "code_version": f"{policy.task} {policy.code_version}",
@@ -225,8 +225,7 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
             "evaluations": [ref.digest for ref in evaluation.parents.get("evaluations", [evaluation.ref])],
         }
         for policy, evaluation in zip(run.evaluated_policies(manifest), evaluations, strict=True)
-    }
-    return sorted(stages.values(), key=lambda stage: stage["stage"])
+    ]
 
 
 def _machine() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from tasks.data.files import read_rows
 from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
-from tasks.settings import BENCHMARKS, EvaluateSettings, PromptsSettings, SourceSettings, VerifySettings
+from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings, VerifySettings
 from tasks.settings.evaluate import measures
 from tasks.store import Store
 from tasks.store.records import Manifest
@@ -63,14 +63,6 @@ def test_the_five_of_the_paper_and_how_often_they_are_sampled() -> None:
     assert sizes == [(40, 32), (45, 32), (30, 32), (30, 32), (500, 4)]
     assert {(one.benchmark.template, one.benchmark.chat) for one in found} == {("Q: {prompt}", True)}
     assert not any(one.evaluation.greedy for one in found)
-
-
-def test_every_known_benchmark_names_its_files_and_is_pinned() -> None:
-    for name in BENCHMARKS.keys() - {"held_out"}:
-        source = source_of(name)
-        assert source.hub
-        assert all(file.endswith((".jsonl", ".parquet")) for file in source.files)
-        assert source.pinned or "looked up" in BENCHMARKS[name].chosen
 
 
 @pytest.mark.parametrize(
