@@ -86,12 +86,11 @@ def commit() -> str:
     image_commit = root / "COMMIT"
     if image_commit.is_file():
         return image_commit.read_text()
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        state = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=root, check=False)
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return head.stdout.strip() + ("+" if state.returncode else "")
 
 
 def image_tag() -> str:
