@@ -3,8 +3,8 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
@@ -79,23 +79,19 @@ def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] 
     return record.artifacts
 
 
-@contextmanager
-def _lock(store: Store, key: str, task: str) -> Iterator[None]:
-    """Hold the lock of the work on this machine inside the block; a process that dies releases it."""
+def _lock(store: Store, key: str, task: str) -> AbstractContextManager[Any]:
+    """Acquire the lock of the work on this machine for a block; a process that dies releases it."""
     path = store.root / LEASES / f"{key}.lock"
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock, start = FileLock(path), time.time()
         try:
-            lock.acquire(timeout=1)
+            return lock.acquire(timeout=1)
         except Timeout:
             logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
-            lock.acquire()
+            acquired = lock.acquire()
             waits.append((start, time.time()))
-    try:
-        yield
-    finally:
-        lock.release()
+            return acquired
 
 
 def _plain(value: ArtifactRef | Settings) -> Any:
