@@ -166,8 +166,8 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def delete(self, keys: Sequence[str]) -> None:
-        """Delete files, then the empty folders below an area."""
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        """Delete files, then the empty folders below an area; return no key, because a failure raises OSError."""
         for key in keys:
             path = self._root / key
             if not path.is_dir():
@@ -175,6 +175,7 @@ class Folder:
             for folder in [path, *path.parents][: key.count("/")]:
                 with suppress(OSError):  # Not empty yet.
                     folder.rmdir()
+        return []
 
 
 def _raise_unless_gone(error: OSError) -> None:

@@ -255,22 +255,17 @@ class Bucket:
                     return None
         return digest.hexdigest()
 
-    def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects.
-
-        Raises:
-            ArtifactError: the server refuses to delete some of them, or does not answer.
-        """
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        """Delete objects; return those that the server refuses to delete, each with the reason."""
+        refused: list[str] = []
         for start in range(0, len(keys), _KEYS_OF_A_REQUEST):
             objects = [{"Key": f"{self._prefix}{key}"} for key in keys[start : start + _KEYS_OF_A_REQUEST]]
             with self._explain_errors(keys[start]):
                 answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
-            if refused := answer.get("Errors"):
-                raise ArtifactError(
-                    f"s3://{self._bucket}/{refused[0].get('Key')}: still there after its deletion "
-                    f"({refused[0].get('Code')}; {len(refused)} objects are). Allow these credentials to delete, then "
-                    "start the same command again."
-                )
+            refused += [
+                f"s3://{self._bucket}/{error.get('Key')} ({error.get('Code')})" for error in answer.get("Errors", [])
+            ]
+        return refused
 
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
         """Upload files of a folder below a prefix, except those that the server has with the same digest."""

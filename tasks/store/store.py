@@ -245,16 +245,19 @@ class Store:
         for storage in self.storages:
             storage.write(name, text.encode())
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> list[str]:
         """Delete a folder or a file and its local copy; manifests go first: half-deleted artifacts do not count.
 
-        Raises:
-            ArtifactError: the server refuses the deletion.
+        Returns:
+            The objects that the server refuses to delete, each with the reason.
         """
         keys = [list(storage.listing(name)) or [name] for storage in self.storages]
-        for manifests in (True, False):
-            for storage, its_keys in zip(self.storages, keys, strict=True):
-                storage.delete([key for key in its_keys if key.endswith(f"/{MANIFEST}") is manifests])
+        return [
+            refused
+            for manifests in (True, False)
+            for storage, its_keys in zip(self.storages, keys, strict=True)
+            for refused in storage.delete([key for key in its_keys if key.endswith(f"/{MANIFEST}") is manifests])
+        ]
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
         """Return references to all artifacts of a kind, with abbreviated digests."""

@@ -169,13 +169,21 @@ def _delete(store: Store, work: RunningWork, name: str) -> bool:
     if area not in (LEASES, PROGRESS):
         free = not work.locked() and not work.started()
         if free:
-            store.delete(name)
+            _delete_folder(store, name)
         return free
     with _lock(store, key) as acquired:
         free = acquired and key not in work.started()
         if free and area == PROGRESS:
-            store.delete(name)
+            _delete_folder(store, name)
         return free
+
+
+def _delete_folder(store: Store, name: str) -> None:
+    if refused := store.delete(name):
+        raise ArtifactError(
+            f"{refused[0]}: still there after its deletion ({len(refused)} objects are). Allow these credentials to "
+            "delete, then start the same command again."
+        )
 
 
 @contextmanager
