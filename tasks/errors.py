@@ -84,9 +84,8 @@ class DeviceError(UserError):
 def explain(what: str, advice: str) -> Iterator[None]:
     """Turn an error that a library raises on a user's model or file into a DataError with one line.
 
-    Args:
-        what: the failure, such as ``mine: transformers cannot load its tokenizer``.
-        advice: the fix, in whole sentences.
+    ``what`` is the failure, such as ``mine: transformers cannot load its tokenizer``, and ``advice`` the fix, in whole
+    sentences.
     """
     try:
         yield

@@ -99,6 +99,12 @@ def bucket(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{s3.bucket()}"
 
 
+@pytest.fixture(params=["folder", "s3"])
+def any_store(request: pytest.FixtureRequest, bucket: str, tmp_path: Path) -> Store:
+    """An empty store in a folder, and one on S3."""
+    return Store.open(f"{bucket}/deep/prefix" if request.param == "s3" else tmp_path / "store")
+
+
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef]:
     """A store with a tiny policy. Tests read it and may add artifacts, but must not change existing ones."""

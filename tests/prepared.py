@@ -12,6 +12,7 @@ from filelock import FileLock
 
 from tasks.data import training
 from tasks.data.benchmarks import prepare_benchmark
+from tasks.data.sources import with_commits
 from tasks.rollout.step import generate_shard
 from tasks.settings import (
     ArithmeticSettings,
@@ -63,7 +64,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 def prepare_measured(store: Store, prompts: PromptsSettings, mirror: str | None = None, **given: object) -> ArtifactRef:
     """Prepare the only benchmark of a run."""
     asked = EvaluateSettings.parse({"max_new_tokens": 1, **given})
-    (measure,) = measures(asked, prompts, VERIFY, None)
+    (measure,) = measures(with_commits(asked, mirror), prompts, VERIFY, None)
     return prepare_benchmark(store, measure.benchmark, measure.verify, "", OperationSettings(mirror=mirror))
 
 

@@ -62,22 +62,16 @@ def prepare_benchmark(
 ) -> ArtifactRef:
     """Write a prompts artifact with the problems of a benchmark, the same for every seed.
 
-    Args:
-        store: the store for the artifact.
-        settings: the settings of the benchmark, with every open field filled in (see ``measures``).
-        verify: settings of the verifier, which must be able to read the gold answers.
-        source: the result of ``source_fingerprint`` when the run started; empty if it is not known.
-        operation: settings that hold the mirror of the hub.
+    Every open field of the settings is filled in (see ``measures``). ``source`` is the result of
+    ``source_fingerprint`` when the run started; empty if it is not known.
 
     Raises:
         DataError: the source cannot be fetched or read, has too few problems, or changed under its revision or since
             the run started; or the verifier cannot read too many of the gold answers.
     """
-    setting = _setting(settings)
-    if settings.source is None:
-        raise ValueError(f"{setting} has no source")
+    assert settings.source is not None
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
-        place = f"{setting}.source"
+        place = f"{_setting(settings)}.source"
         rows, unusable, data = source_rows(store, settings.source, place, source, operation.mirror, verify.kind)
         rows = _first(rows, unusable, settings)
         unreadable = unreadable_golds(rows, settings.source, verify, settings.name)
@@ -164,12 +158,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
 
     Tests of programs are not checked here: they are read when a program is judged. Generated answers need no check.
     A user's function is called once, with the first prompt and its gold answer as response, and must not crash.
-
-    Args:
-        rows: rows with prompt_id, prompt and answer.
-        source: the source of the rows.
-        verify: settings of the verifier.
-        name: the name of the data set in the progress bar.
+    ``name`` names the data set in the progress bar.
 
     Raises:
         SettingsError: the function crashed.

@@ -25,8 +25,6 @@ SUFFIXES = (".jsonl", ".json", ".parquet")
 _ID, _LEVEL = "prompt_id", "level"
 _BATCH = 4096
 """Rows of a parquet file that are converted to Python objects at once."""
-_START = 4096
-"""Bytes at the start of a file that tell a JSON array from JSON lines."""
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
 """Decimal exponents of the numbers that are written without an exponent."""
@@ -138,17 +136,15 @@ def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
 
 def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     """Yield the values of a JSON array, or of JSON lines."""
-    with path.open("rb") as file:
-        start = file.read(_START).removeprefix(BOM_UTF8).lstrip()[:1]
-        file.seek(0)
-        if start == b"[" and path.suffix == ".json":
-            values = _parse_json(file.read(), name)
-            yield from ((f"{name}, row {number}", value) for number, value in enumerate(values))
+    if path.suffix == ".json":
+        content = path.read_bytes()
+        if content.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
+            yield from ((f"{name}, row {number}", value) for number, value in enumerate(_parse_json(content, name)))
             return
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            text = line.removeprefix(BOM_UTF8) if number == 1 else line
-            if text.strip():
-                yield f"{name}, line {number}", _parse_json(text, f"{name}, line {number}")
+            if line.strip():
+                yield f"{name}, line {number}", _parse_json(line, f"{name}, line {number}")
 
 
 def _parse_json(content: bytes, place: str) -> Any:
@@ -227,11 +223,7 @@ def _user_texts(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def _text_of(fields: Mapping[str, Any], field: str, source: SourceSettings, several: bool = False) -> str:
-    """Return a field as text that is not empty.
-
-    Raises:
-        ValueError: the field is missing, empty, or neither text nor number.
-    """
+    """Return a field as text that is not empty, or raise ValueError."""
     if field not in fields:
         raise ValueError(f"no field {field!r}; found {sorted(fields)}. {_how_to_name(fields, field, source)}")
     if fields[field] is None:

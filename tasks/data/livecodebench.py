@@ -30,10 +30,6 @@ _STANDARD_INPUT = (
 def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return prompt_id, prompt and answer of a row of the hub; the answer holds all tests, public and private.
 
-    Args:
-        row: a row of the data set.
-        place: the name of the row in errors.
-
     Raises:
         DataError: the row lacks a field, a field has another format, or the row has no tests.
     """

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from tasks.data.files import SUFFIXES, Named
 from tasks.errors import DataError
-from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings
+from tasks.settings import BenchmarkSettings, EvaluateSettings, PromptsSettings, SourceSettings
 from tasks.store.fetch import fetch, fingerprint, snapshot
+
+Sourced = TypeVar("Sourced", BenchmarkSettings, PromptsSettings)
 
 
 @contextmanager
 def source_files(source: SourceSettings, setting: str, mirror: str | None = None) -> Iterator[list[Named]]:
-    """Yield the files of a source in their order. Copies of remote files are removed at the end of the block.
+    """Yield the files of a source, with a path or a data set of the hub, in their order.
 
-    Args:
-        source: a source with a path or a data set of the hub, not arithmetic.
-        setting: the name of the source in errors.
-        mirror: a mirror that is read in place of the hub.
+    Copies of remote files are removed at the end of the block. ``setting`` names the source in errors.
 
     Raises:
         DataError: a file is missing or cannot be fetched.
@@ -38,25 +38,22 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
 
 def _path_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
     """Return the file at a path, or the files of a folder, sorted by name."""
-    folder = Path(path).expanduser()
-    if path.endswith(SUFFIXES) or folder.is_file():
-        return [(_local(path, setting, fetched), path)]
-    if path.startswith("s3://"):
-        folder = Path(fetched.enter_context(TemporaryDirectory()))
-        fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
-    names = sorted(file.name for file in folder.glob("*") if file.suffix in SUFFIXES)
+    local = _local(path, setting, fetched)
+    if path.endswith(SUFFIXES) or local.is_file():
+        return [(local, path)]
+    names = sorted(file.name for file in local.glob("*") if file.suffix in SUFFIXES)
     if not names:
         raise DataError(f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}.")
-    return [(folder / name, f"{path.rstrip('/')}/{name}") for name in names]
+    return [(local / name, f"{path.rstrip('/')}/{name}") for name in names]
 
 
 def _local(path: str, setting: str, fetched: ExitStack) -> Path:
-    """Return the local path of a file; a file on S3 is copied until ``fetched`` closes."""
+    """Return the local path of a file or a folder; files on S3 are copied until ``fetched`` closes."""
     if not path.startswith("s3://"):
         return Path(path).expanduser()
     folder = Path(fetched.enter_context(TemporaryDirectory()))
-    fetch(path, folder, setting)
-    return folder / path.rpartition("/")[2]
+    fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
+    return folder / path.rpartition("/")[2] if path.endswith(SUFFIXES) else folder
 
 
 def _hub_files(source: SourceSettings, setting: str) -> list[Named]:
@@ -96,36 +93,28 @@ def source_fingerprint(source: SourceSettings | None, mirror: str | None = None)
 
 
 def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
-    """Return the settings with the commit of the hub for the revision of every benchmark; none with a mirror.
+    """Return the settings with the commit of each benchmark; see ``with_commit``."""
+    benchmarks = [with_commit(one, f"evaluate.benchmarks, {one.name}", mirror) for one in evaluate.benchmarks]
+    return evaluate.model_copy(update={"benchmarks": benchmarks})
+
+
+def with_commit(settings: Sourced, setting: str, mirror: str | None) -> Sourced:
+    """Return the settings with the commit of the hub for the revision of their source; none with a mirror.
+
+    ``setting`` names the source in errors.
 
     Raises:
         DataError: the hub has no such revision; or the hub does not answer, and its cache on this machine lacks the
             files.
     """
-    benchmarks = [
-        benchmark.model_copy(
-            update={"source": _with_commit(benchmark.source, f"evaluate.benchmarks, {benchmark.name}", mirror)}
-        )
-        for benchmark in evaluate.benchmarks
-    ]
-    return evaluate.model_copy(update={"benchmarks": benchmarks})
-
-
-def prompts_with_commit(prompts: PromptsSettings, mirror: str | None) -> PromptsSettings:
-    """Return the settings with the commit of the hub for the revision of their source; see ``with_commits``."""
-    return prompts.model_copy(update={"source": _with_commit(prompts.source, "prompts.source", mirror)})
-
-
-def _with_commit(source: SourceSettings | None, setting: str, mirror: str | None) -> SourceSettings | None:
+    source = settings.source
     if source is None or source.hub is None or mirror:
-        return source
-    if source.pinned:
-        return source.model_copy(update={"commit": source.pinned})
+        return settings
     try:
-        folder = snapshot("dataset", source.hub, source.revision, source.files, setting)
+        commit = source.pinned or snapshot("dataset", source.hub, source.revision, source.files, setting).name
     except DataError as error:
         raise DataError(
             f"{error.message} A run looks up revision {source.revision!r} of {source.hub} when it opens. To fix it: "
             f"set source.revision to a commit, set operation.mirror, or remove {source.hub} from the settings."
         ) from None
-    return source.model_copy(update={"commit": folder.name})
+    return settings.model_copy(update={"source": source.model_copy(update={"commit": commit})})

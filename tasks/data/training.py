@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -116,15 +116,8 @@ def prepare_training_set(
     """Write a prompts artifact with the rows of a training set, in the order of the source, and the removed rows.
 
     The benchmarks are not parents of the artifact, so that a benchmark without overlap does not change its digest.
-
-    Args:
-        store: the store of the benchmarks and of the artifact.
-        settings: the source, and which of its rows are removed.
-        verify: settings of the verifier, which must be able to read the gold answers.
-        source: the result of ``source_fingerprint`` when the run started; empty if it is not known.
-        benchmarks: the benchmarks of the run.
-        operation: settings that hold the mirror of the hub.
-        prompts: settings of the stages; None if the size of a stage is not checked.
+    ``source`` is the result of ``source_fingerprint`` when the run started; empty if it is not known. The size of a
+    stage is checked if ``prompts`` is given.
 
     Raises:
         DataError: the source cannot be fetched or read, changed under its revision or since the run started, has too
@@ -170,17 +163,10 @@ def prepare_training_set(
 def prepare_stage(
     store: Store, settings: PromptsSettings, training: ArtifactRef, stage: int, seed: int
 ) -> list[ArtifactRef]:
-    """Write the prompts of a stage as one artifact per shard.
+    """Write the prompts of a stage, which counts from 0, as one artifact per shard.
 
     Every pass over the training set is shuffled by ``seed`` and cut into whole stages, so that no prompt comes twice in
     a stage.
-
-    Args:
-        store: the store of the training set and of the artifacts.
-        settings: prompts per stage and per shard, and the template.
-        training: the artifact of the training set.
-        stage: the number of the stage, from 0.
-        seed: the seed of the run.
 
     Raises:
         DataError: the training set has fewer prompts than a stage takes.
@@ -211,19 +197,11 @@ def _training_set(store: Store, settings: PromptsSettings, training: ArtifactRef
 
 
 def _removed_rows(unusable: Sequence[Unusable], overlaps: Mapping[str, Overlap]) -> list[Row]:
-    return [
-        {"prompt_id": row.prompt_id, "place": row.place, "reason": row.reason, "benchmark": "", "problem": ""}
-        for row in unusable
-    ] + [
-        {
-            "prompt_id": name,
-            "place": "",
-            "reason": f"{overlap.words} words shared" if overlap.words else "equal",
-            "benchmark": overlap.benchmark,
-            "problem": overlap.problem,
-        }
-        for name, overlap in overlaps.items()
-    ]
+    rows: list[Row] = [{**asdict(row), "benchmark": "", "problem": ""} for row in unusable]
+    for name, overlap in overlaps.items():
+        reason = f"{overlap.words} words shared" if overlap.words else "equal"
+        rows.append({**asdict(overlap), "prompt_id": name, "place": "", "reason": reason})
+    return rows
 
 
 def _check_usable(unusable: Sequence[Unusable], total: int, settings: TrainingSetSettings) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Unpack
 
-from tasks.data.sources import prompts_with_commit, source_fingerprint, with_commits
+from tasks.data.sources import source_fingerprint, with_commit, with_commits
 from tasks.errors import SettingsError
 from tasks.flyte.decorators import uncached, unpack_options
 from tasks.flyte.inputs import (
@@ -106,7 +106,7 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
     settings = settings.model_copy(
         update={
             "evaluate": with_commits(settings.evaluate, mirror),
-            "prompts": prompts_with_commit(settings.prompts, mirror),
+            "prompts": with_commit(settings.prompts, "prompts.source", mirror),
         }
     )
     benchmark_measures = settings.measures

@@ -5,10 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,12 +18,12 @@ EXECUTION = "MU_GRPO_EXECUTION"
 """Environment variable that passes the id of an execution on this machine to child processes."""
 DATA_SUFFIXES = (".j2", ".css", ".yaml", ".mplstyle")
 """Suffixes of the files in tasks/ that are read as data, as pyproject.toml packs them."""
-_SHORTEST_WAIT_SECONDS = 0.1
 _PACKAGES = (
     *("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers"),
     *("deepspeed", "liger-kernel", "peft", "triton", "vllm"),
 )
-_waits: list[tuple[float, float]] = []
+waits: list[tuple[float, float]] = []
+"""Start and end of the times in which this process waited for another one, in Unix seconds."""
 
 
 class Process(NamedTuple):
@@ -36,35 +34,18 @@ class Process(NamedTuple):
     """Unix seconds."""
 
 
+@cache
 def process() -> Process:
     """Return the name and start of this process; a forked process has a name of its own."""
-    return _process(os.getpid())
+    return Process(uuid.uuid4().hex, psutil.Process().create_time())
 
 
-@cache
-def _process(pid: int) -> Process:
-    return Process(uuid.uuid4().hex, psutil.Process(pid).create_time())
+os.register_at_fork(after_in_child=process.cache_clear)
 
 
 def execution() -> str:
     """Return the id of the execution of this process: Flyte's id in a pod, else that of the command."""
     return os.environ.get("FLYTE_INTERNAL_EXECUTION_ID") or os.environ.setdefault(EXECUTION, uuid.uuid4().hex)
-
-
-@contextmanager
-def note_wait() -> Iterator[None]:
-    """Record the time of the block as waiting for another process."""
-    start = time.time()
-    try:
-        yield
-    finally:
-        if time.time() - start >= _SHORTEST_WAIT_SECONDS:
-            _waits.append((start, time.time()))
-
-
-def waits() -> list[tuple[float, float]]:
-    """Return start and end of the times in which this process waited for another one, in Unix seconds."""
-    return list(_waits)
 
 
 @cache
@@ -105,12 +86,11 @@ def commit() -> str:
     image_commit = root / "COMMIT"
     if image_commit.is_file():
         return image_commit.read_text()
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        state = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=root, check=False)
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return head.stdout.strip() + ("+" if state.returncode else "")
 
 
 def image_tag() -> str:

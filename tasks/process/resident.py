@@ -23,12 +23,9 @@ os.register_at_fork(after_in_child=_held.clear)  # The objects belong to the par
 
 
 def load_resident(slot: Slot, key: Hashable, load: Callable[[], Held]) -> Held:
-    """Return the resident object of a key, or load it.
+    """Return the object in a slot, or load it; if the slot holds the object of another key, that is closed first.
 
-    Args:
-        slot: where the object is held.
-        key: the identity of the object, with all that it depends on.
-        load: a function that loads the object; if the slot holds an object of another key, that is closed first.
+    The key is the identity of the object, with all that it depends on.
     """
     if slot in _held and _held[slot][0] == key:
         return cast(Held, _held[slot][1])

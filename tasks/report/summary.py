@@ -221,6 +221,6 @@ def execution_since(store: Store, report: ArtifactRef, started: float) -> Execut
     """Return the work of this execution for a run since ``started``, in Unix seconds."""
     manifests = ancestry(store, [report]).manifests.values()
     made = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
-    all_waits = [*waits(), *(wait for timings in made for wait in timings.waited)]
+    all_waits = [*waits, *(wait for timings in made for wait in timings.waited)]
     waited = union_seconds(wait for wait in all_waits if wait[0] >= started)
     return Execution(artifacts=len(manifests), made=len(made), seconds=max(0.0, time.time() - started), waited=waited)

@@ -24,7 +24,7 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
 
     retry = retrying()
     try:
-        files = connect(connections=8)
+        files = connect()
         keys = [str(key) for key in retry(files.find, uri.rstrip("/"), maxdepth=1)]
         for key in keys:
             name = key.rpartition("/")[2]
@@ -49,32 +49,28 @@ def fingerprint(path: str | None) -> str:
         from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
 
         try:
-            objects = retrying()(connect(connections=1).find, path, detail=True)
+            objects = retrying()(connect().find, path, detail=True)
         except TRANSFER_ERRORS as error:
             raise DataError(f"{path} could not be listed: {error}") from error
-        lines = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(objects.items())]
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
-    root = Path(path).expanduser() if path else None
-    if root is None or not root.exists():
+        contents = {name: f"{about.get('ETag')}/{about.get('size')}" for name, about in sorted(objects.items())}
+    elif path and (root := Path(path).expanduser()).exists():
+        files = [root] if root.is_file() else sorted(file for file in root.iterdir() if file.is_file())
+        contents = {file.name: _content(file) for file in files}
+    else:
         return ""
-    digest = hashlib.sha256()
-    for file in [root] if root.is_file() else sorted(file for file in root.iterdir() if file.is_file()):
-        state = file.stat()
-        content = sha256(file) if state.st_size <= _HASHED_BYTES else f"{state.st_size}/{state.st_mtime_ns}"
-        digest.update(f"{file.name}={content}\n".encode())
-    return digest.hexdigest()
+    return hashlib.sha256("".join(f"{name}={content}\n" for name, content in contents.items()).encode()).hexdigest()
+
+
+def _content(file: Path) -> str:
+    state = file.stat()
+    return sha256(file) if state.st_size <= _HASHED_BYTES else f"{state.st_size}/{state.st_mtime_ns}"
 
 
 def check_fingerprint(before: str, now: str, setting: str) -> None:
-    """Check that files which were read are those that a run started with, because its cache key holds these.
-
-    Args:
-        before: the fingerprint when the run started; empty if it is not known.
-        now: the fingerprint after reading.
-        setting: the name of the files in errors.
+    """Check that files have the fingerprint of when a run started, which its cache key holds.
 
     Raises:
-        DataError: the fingerprints differ.
+        DataError: the fingerprints differ, and ``before`` is known; ``setting`` names the files.
     """
     if before not in ("", now):
         raise DataError(

@@ -20,7 +20,7 @@ from tasks.errors import ArtifactError
 from tasks.process.logs import logger
 from tasks.store.files import thread_map
 from tasks.store.layout import LEASE, LEASES, PROGRESS
-from tasks.store.records import SCHEMA, Record
+from tasks.store.records import Record
 
 if TYPE_CHECKING:
     from tasks.store.s3 import Bucket
@@ -41,34 +41,23 @@ class LostLeaseError(ArtifactError):
 class LeaseRecord(Record):
     """Content of a lease."""
 
-    schema_version: int
     holder: str
     """Machine and process of the holder, for messages."""
     token: str
-    beat: int
+    beat: int = 0
     released: bool = False
 
 
 class Lease:
-    """The right to save parts of a piece of work.
-
-    Args:
-        store: a store on S3.
-        folder: the folder of the work's parts.
-        task: the step's name, for messages.
-    """
+    """The right to save the parts of a piece of work in a folder of a store on S3; messages name the ``task``."""
 
     def __init__(self, store: "Store", folder: str, task: str) -> None:
         assert store.remote is not None
         self._patient, self._brief, self._local = store.remote, store.remote.within(BEAT), store.local
         self._folder, self._task, self._where = f"{folder}/{LEASE}", task, f"{store.ref.uri}/{folder}"
         self._number = 0
-        self._record = LeaseRecord(
-            schema_version=SCHEMA,
-            holder=f"{socket.gethostname()}, process {os.getpid()}",
-            token=uuid.uuid4().hex,
-            beat=0,
-        )
+        holder = f"{socket.gethostname()}, process {os.getpid()}"
+        self._record = LeaseRecord(holder=holder, token=uuid.uuid4().hex)
         self._ended = threading.Event()
 
     @contextmanager

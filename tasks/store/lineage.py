@@ -23,11 +23,6 @@ class Lineage:
     missing: Mapping[str, str] = field(default_factory=dict)
     """Reasons why manifests are missing, by artifact."""
 
-    @classmethod
-    def of(cls, manifests: Iterable[Manifest]) -> "Lineage":
-        """Return the lineage of artifacts among each other."""
-        return cls({manifest.ref.folder: manifest for manifest in manifests})
-
     @cached_property
     def parents(self) -> dict[str, list[str]]:
         """Parents of each artifact, including those without a manifest here."""

@@ -1,6 +1,5 @@
 """Parts of unfinished work: numbered folders, each complete or absent, from which a step continues after a restart."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from tasks.process.interruption import stop, stop_requested
 from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease
-from tasks.store.records import SCHEMA, FileEntry, Record, schema_error
+from tasks.store.records import FileEntry, Record
 from tasks.store.tables import read_table, save_table
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 class _Part(Record):
     """Manifest of a part; it is written last, so that its presence means that the part is complete."""
 
-    schema_version: int
     files: dict[str, FileEntry]
     phases: dict[str, float] = Field(default_factory=dict)
     """Seconds by phase that the step had spent when the part was saved, over all attempts."""
@@ -90,7 +88,7 @@ class Progress:
             if self._store.follows:
                 return
             spent = self._draft.spent() if self._draft else {}
-            part = _Part(schema_version=SCHEMA, files=entries(staging), phases=spent)
+            part = _Part(files=entries(staging), phases=spent)
             (staging / MANIFEST).write_text(part.model_dump_json())
             flush(staging / MANIFEST)
             shutil.rmtree(final, ignore_errors=True)
@@ -108,14 +106,13 @@ class Progress:
         If the local copy of a part on S3 is damaged, it is fetched again; if the part itself is damaged, it is deleted.
 
         Raises:
-            ArtifactError: S3 or the disk fails, so that it is unknown whether the part exists; or another version of
-                the code, with other manifests, saved it.
+            ArtifactError: S3 or the disk fails, so that it is unknown whether the part exists.
         """
         if not self._key:
             return None
         folder_name = f"{name}-{number:06d}"
         for _ in self._store.storages:
-            text = self._read_manifest(folder_name)
+            text = self._store.read_note(f"{self._prefix}/{folder_name}/{MANIFEST}")
             if text is None:
                 return None
             if part := _Part.parse(text):
@@ -164,21 +161,11 @@ class Progress:
                 keys = self._store.remote.listing(self._prefix)
                 self._store.remote.delete([key for key in keys if not key.startswith(kept)])
 
-    def _read_manifest(self, folder_name: str) -> bytes | None:
-        key = f"{self._prefix}/{folder_name}/{MANIFEST}"
-        text = self._store.read_note(key)
-        try:
-            version = json.loads(text or "{}").get("schema_version", SCHEMA)
-        except (ValueError, AttributeError):  # It is damaged.
-            version = SCHEMA
-        if version != SCHEMA:
-            raise schema_error(f"{self._store.ref.uri}/{key}", version)
-        return text
-
     def _spent(self) -> dict[str, float]:
         """Return the seconds by phase from the part that was saved last, which has the largest sum."""
         newest = {folder.rpartition("-")[0]: folder for folder in sorted(self._folder_names())}
-        parts = (_Part.parse(self._read_manifest(folder)) for folder in newest.values())
+        texts = (self._store.read_note(f"{self._prefix}/{folder}/{MANIFEST}") for folder in newest.values())
+        parts = map(_Part.parse, texts)
         spent = [part.phases for part in parts if part]
         return max(spent, key=lambda phases: sum(phases.values()), default={})
 

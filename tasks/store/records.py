@@ -1,20 +1,25 @@
 """Records that are passed between tasks, and the manifest, which makes a folder an artifact."""
 
+import json
 from typing import Any, Self, cast
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from tasks.errors import ArtifactError
 from tasks.settings.base import FlyteModel
-from tasks.store.layout import Facts
-from tasks.store.layout import Kind as Kind
+from tasks.store.layout import Facts, Kind
 
 SCHEMA = 1
 
 
-def schema_error(name: str, version: object) -> ArtifactError:
-    """Return the error for the file ``name``, which another version of the code wrote."""
-    return ArtifactError.of(name, f"schema version {version}; this code reads {SCHEMA}", "Update the code.")
+def check_schema(name: str, text: bytes) -> None:
+    """Raise ArtifactError if another version of the code wrote the JSON file ``name``; a damaged file passes."""
+    try:
+        version = json.loads(text)["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        return
+    if version != SCHEMA:
+        raise ArtifactError.of(name, f"schema version {version}; this code reads {SCHEMA}", "Update the code.")
 
 
 class Record(FlyteModel):
@@ -51,6 +56,13 @@ class ArtifactRef(Record):
 
     def __str__(self) -> str:
         return self.folder
+
+
+class StoreMarker(Record):
+    """Content of the file that makes a folder or a prefix a store."""
+
+    schema_version: int
+    id: str = Field(min_length=1)
 
 
 class StoreRef(Record):

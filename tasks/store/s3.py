@@ -5,7 +5,6 @@ bounded memory. Endpoint, region and credentials come from the standard AWS vari
 ``FLYTE_AWS_ENDPOINT``, ``FLYTE_AWS_ACCESS_KEY_ID`` and ``FLYTE_AWS_SECRET_ACCESS_KEY``.
 """
 
-import asyncio
 import base64
 import errno
 import hashlib
@@ -75,7 +74,7 @@ _API = create_loader()
 """The description of S3's API. It is read once, because reading it takes most of the time of connecting."""
 
 Advance = Callable[[int], None]
-TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
+TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError)
 """Errors that a request raises when it fails."""
 
 
@@ -116,7 +115,7 @@ def retrying(seconds: float | None = None) -> Retrying:
 def _transient(error: BaseException) -> bool:
     if _code(error) in {*_CREDENTIALS, *_NO_BUCKET, _WITHOUT_REASON} or _exists_already(error):
         return False
-    if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError):
+    if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError | PartialCredentialsError):
         return False
     if isinstance(error, OSError) and disk_fix(error):
         return False
@@ -128,11 +127,10 @@ def _warn(state: RetryCallState) -> None:
     before_sleep_log(logger(), level)(state)
 
 
-def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem:
+def connect(timeout: float | None = None) -> s3fs.S3FileSystem:
     """Return a file system on the server that the environment names.
 
-    It opens at most ``connections`` connections, and waits ``timeout`` seconds for a connection and for an answer (10
-    and 60 when None).
+    It waits ``timeout`` seconds for a connection and for an answer (10 and 60 when None).
     """
     variable = os.environ.get
     endpoint = variable("AWS_ENDPOINT_URL_S3") or variable("AWS_ENDPOINT_URL") or variable("FLYTE_AWS_ENDPOINT")
@@ -150,7 +148,7 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
             "retries": {"mode": "standard", "total_max_attempts": 1},
             # Few servers except Amazon's support bucket names in host names.
             "s3": {"addressing_style": variable("FLYTE_AWS_ADDRESSING_STYLE") or ("path" if endpoint else "auto")},
-            "max_pool_connections": connections,
+            "max_pool_connections": 2 * PARTS_AT_ONCE,
             "user_agent": "mu-grpo",
         },
         session=session,
@@ -186,16 +184,14 @@ def _failure(name: str, store: str, error: Exception, seconds: float) -> Artifac
 class Bucket:
     """Objects below ``s3://bucket/prefix``; keys are relative to this address.
 
-    Args:
-        uri: ``s3://bucket/prefix``.
-        seconds: time for which a failing request is retried and for which an answer is awaited; None for
-            ``MU_GRPO_S3_PATIENCE`` and the time-outs of ``connect``.
+    A failing request is retried, and an answer is awaited, for some seconds; if they are None, for
+    ``MU_GRPO_S3_PATIENCE`` and the time-outs of ``connect``.
     """
 
     def __init__(self, uri: str, seconds: float | None = None) -> None:
         self.uri = uri.rstrip("/")
         self._bucket, _, self._prefix = f"{self.uri.removeprefix('s3://')}/".partition("/")
-        self._fs = connect(2 * PARTS_AT_ONCE, seconds)
+        self._fs = connect(seconds)
         self._seconds = _patience() if seconds is None else seconds
         self._retried = retrying(self._seconds)
         self._slots = threading.BoundedSemaphore(PARTS_AT_ONCE)
@@ -236,12 +232,11 @@ class Bucket:
     def listing(self, prefix: str) -> dict[str, StoredFile]:
         """Return size and age of every object below a prefix, by key."""
         objects: dict[str, StoredFile] = {}
-        below = f"{self._prefix}{prefix}/" if prefix else self._prefix
         continuation: dict[str, str] = {}
         with self._explain_errors(prefix):
             while True:
                 # Each page is retried alone, because a long listing that starts again might never end.
-                page = self._call("list_objects_v2", Prefix=below, **continuation)
+                page = self._call("list_objects_v2", Prefix=f"{self._prefix}{prefix}/", **continuation)
                 for entry in page.get("Contents", []):
                     key = entry["Key"].removeprefix(self._prefix)
                     objects[key] = StoredFile(int(entry["Size"]), entry["LastModified"].timestamp())

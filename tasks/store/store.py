@@ -34,7 +34,16 @@ from tasks.store.files import (
 )
 from tasks.store.layout import MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
-from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings, schema_error
+from tasks.store.records import (
+    SCHEMA,
+    ArtifactRef,
+    FileEntry,
+    Manifest,
+    StoreMarker,
+    StoreRef,
+    Timings,
+    check_schema,
+)
 
 if TYPE_CHECKING:
     from tasks.store.s3 import Bucket
@@ -90,13 +99,9 @@ def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[
 class Store:
     """Artifacts below a folder or an S3 prefix.
 
-    Args:
-        ref: the store's address and id.
-        task: the step that writes artifacts, for manifests.
-        version: the step's version, for manifests.
-        work: the key of the work, under which its parts are saved (see ``work.run_once``).
-        follows: whether this process follows a leader, which makes the same calls: it reads the same files, and its
-            own writes are discarded.
+    Manifests name the step that writes artifacts, ``task``, and its version. Its parts are saved under the key ``work``
+    (see ``work.run_once``). A process that follows a leader, which makes the same calls, reads the same files, and its
+    own writes are discarded.
     """
 
     def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "", follows: bool = False) -> None:
@@ -132,14 +137,21 @@ class Store:
             marker = storage.read(MARKER)
             if marker is None and create:
                 # When several processes create the store at the same time, the id of the first one counts.
-                storage.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
+                made = StoreMarker(schema_version=SCHEMA, id=uuid.uuid4().hex)
+                storage.write_new(MARKER, made.model_dump_json().encode())
                 marker = storage.read(MARKER)
         if marker is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
         address = bucket.uri if bucket else str(root)
-        store = cls(StoreRef(uri=address, id=_id_in(marker, f"{address}/{MARKER}")))
-        store.remote = bucket  # This reuses the open connection.
-        return store
+        check_schema(f"{address}/{MARKER}", marker)
+        found = StoreMarker.parse(marker)
+        if found is None:
+            raise ArtifactError(
+                f"{address}/{MARKER}: damaged, because it holds no id of a store. Restore it from a copy. Without a "
+                "copy, delete it: the next run makes another id, with which all its steps run again, and the artifacts "
+                "are kept."
+            )
+        return cls(StoreRef(uri=address, id=found.id))
 
     @property
     def storages(self) -> list[Storage]:
@@ -197,7 +209,7 @@ class Store:
                 gpu_models=gpu_models() if gpus() else [],
                 execution=execution(),
                 idle_since=draft.idle_since,
-                waited=waits(),
+                waited=list(waits),
             ),
         )
         (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))
@@ -228,11 +240,10 @@ class Store:
         # A local copy that a power failure damaged is not JSON.
         return self.remote.read(name) if self.remote and not _is_json(content) else content
 
-    def write_note(self, name: str, text: str) -> Path:
-        """Write or overwrite a small file outside artifacts; return its path on this machine."""
+    def write_note(self, name: str, text: str) -> None:
+        """Write or overwrite a small file outside artifacts."""
         for storage in self.storages:
             storage.write(name, text.encode())
-        return self.root / name
 
     def delete(self, name: str) -> list[str]:
         """Delete a folder or a file and its local copy; manifests go first: half-deleted artifacts do not count.
@@ -278,11 +289,11 @@ class Store:
         if text is None:
             return DamagedError.of(name, f"missing, so {ref} is not in this store", RESTORE)
         try:
-            version = json.loads(text).get("schema_version")
-            if version != SCHEMA:
-                return schema_error(name, version)
+            check_schema(name, text)
             return Manifest.model_validate_json(text)
-        except (ValueError, AttributeError) as error:
+        except ArtifactError as error:
+            return error
+        except ValueError as error:
             return DamagedError.of(name, "not a manifest", RESTORE, str(error))
 
     def holds(self, ref: ArtifactRef) -> bool:
@@ -362,23 +373,6 @@ def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
     from tasks.store.s3 import Bucket  # Its packages take a second to import.
 
     return Bucket(uri, seconds)
-
-
-def _id_in(marker: bytes, name: str) -> str:
-    """Return the id of a store from the content of its marker, a file or an object with a name."""
-    try:
-        values = json.loads(marker)
-        version, found = values["schema_version"], values["id"]
-    except (ValueError, KeyError, TypeError):
-        version, found = SCHEMA, None
-    if version != SCHEMA:
-        raise schema_error(name, version)
-    if not isinstance(found, str) or not found:
-        raise ArtifactError(
-            f"{name}: damaged, because it holds no id of a store. Restore it from a copy. Without a copy, delete it: "
-            "the next run makes another id, with which all its steps run again, and the artifacts are kept."
-        )
-    return found
 
 
 def _cache() -> Path:

@@ -2,19 +2,20 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
 from tasks.process.interruption import defers_sigterm
 from tasks.process.logs import logger
-from tasks.process.provenance import note_wait
+from tasks.process.provenance import waits
 from tasks.settings.base import Settings
 from tasks.store.files import disk_errors
 from tasks.store.layout import LEASES, MADE
-from tasks.store.records import SCHEMA, ArtifactRef, Record, StoreRef
+from tasks.store.records import ArtifactRef, Record, StoreRef
 from tasks.store.store import Store
 
 Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
@@ -24,9 +25,6 @@ Inputs = ParamSpec("Inputs")
 class MadeRecord(Record):
     """Record of the artifacts that a step made, stored under the key of its work."""
 
-    schema_version: int
-    task: str
-    version: str
     artifacts: ArtifactRef | list[ArtifactRef]
 
     @property
@@ -37,7 +35,7 @@ class MadeRecord(Record):
 
 def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
     """Return the key of work: a digest of the step, its version, settings and the digests of its input artifacts."""
-    return hashlib.sha256(json.dumps([task, version, _plain(list(inputs))]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([task, version, inputs], default=_plain).encode()).hexdigest()[:32]
 
 
 def run_once(
@@ -53,13 +51,8 @@ def run_once(
     Other processes on this machine with the same work wait for this one. With a store on S3, processes on other
     machines wait too if the step defers SIGTERM until it has saved its work, which they then continue.
 
-    Args:
-        ref: the store.
-        task: the step's name.
-        version: the step's version.
-        logic: the step.
-        inputs: settings, references and plain values that determine the result.
-        named: inputs that do not change the result.
+    Settings, references and plain values that determine the result of ``logic``, the step, are ``inputs``; those that
+    do not change it are ``named``.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)
@@ -71,7 +64,7 @@ def run_once(
                 return artifacts  # type: ignore[return-value]  # of the type that the same step returned
             made = logic(store, *inputs, **named)
             store.progress.check_lease()
-            record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
+            record = MadeRecord(artifacts=made)
             store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
         store.progress.clear()
     return made
@@ -86,30 +79,21 @@ def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] 
     return record.artifacts
 
 
-@contextmanager
-def _lock(store: Store, key: str, task: str) -> Iterator[None]:
-    """Hold the lock of the work on this machine inside the block; a process that dies releases it."""
+def _lock(store: Store, key: str, task: str) -> AbstractContextManager[Any]:
+    """Acquire the lock of the work on this machine for a block; a process that dies releases it."""
     path = store.root / LEASES / f"{key}.lock"
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        with note_wait():
-            try:
-                lock.acquire(timeout=1)
-            except Timeout:
-                logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
-                lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        lock, start = FileLock(path), time.time()
+        try:
+            return lock.acquire(timeout=1)
+        except Timeout:
+            logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
+            acquired = lock.acquire()
+            waits.append((start, time.time()))
+            return acquired
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, ArtifactRef):
-        return value.digest
-    if isinstance(value, Settings):
-        return value.result_values()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+def _plain(value: ArtifactRef | Settings) -> Any:
+    """Return what stands for an input in the key of its work."""
+    return value.digest if isinstance(value, ArtifactRef) else value.result_values()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from rich.filesize import decimal
 
@@ -50,10 +51,8 @@ class Findings:
 def check_store(store: Store, wanted: str | None = None) -> Findings:
     """Verify the digests of artifacts and of all their ancestors.
 
-    Args:
-        store: the store of the artifacts.
-        wanted: an artifact as ``kind/digest`` (a run as ``report/digest``), ``latest`` for the last policy of the
-            latest run, ``run`` for the latest run, or None for the whole store.
+    ``wanted`` is an artifact as ``kind/digest`` (a run as ``report/digest``), ``latest`` for the last policy of the
+    latest run, ``run`` for the latest run, or None for the whole store.
 
     Raises:
         DataError: the store has no such artifact or run.
@@ -98,14 +97,12 @@ def check_bucket(store: Store, ends: Iterable[ArtifactRef]) -> None:
 def _check(storage: Storage, contents: Contents, scope: set[str]) -> Findings:
     names = sorted(scope & contents.manifests.keys())
     expected = {f"{name}/{file}": entry for name in names for file, entry in contents.manifests[name].files.items()}
+    stored = [contents.files.get(key) for key in expected]
     faults, read = [*_manifest_faults(contents, scope)], 0
-
-    def fault_of(key: str) -> Fault | None:
-        return _fault(storage, key, contents.files.get(key), expected[key])
-
     with bar("check", len(expected)) as progress, ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        for key, fault in zip(expected, pool.map(fault_of, expected), strict=True):
-            read += contents.files[key].bytes if key in contents.files else 0
+        found = pool.map(partial(_fault, storage), expected, stored, expected.values())
+        for file, fault in zip(stored, found, strict=True):
+            read += file.bytes if file else 0
             progress.advance(note=decimal(read))
             faults += [fault] if fault else []
     return Findings(

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 from collections.abc import Iterable
-from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -72,12 +71,7 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
     """Return the report of the latest finished run that a run with these settings can continue.
 
     Both runs have the same seed, base policy, prompts, rollouts and verifier, so that each of these settings holds for
-    all stages, the stored ones too.
-
-    Args:
-        store: the store of the stored run.
-        settings: the settings of the new run.
-        algorithm: the preset of the stored run; empty for any.
+    all stages, the stored ones too. ``algorithm`` is the preset of the stored run; empty for any.
 
     Raises:
         DataError: the store has no such run, or only runs whose rollouts were sampled inside a stage.
@@ -126,12 +120,7 @@ def check_training_set(store: Store, policy: Manifest, training: ArtifactRef) ->
 
 
 def trained_policies(store: Store, report: Manifest, stage: int | None = None) -> list[Manifest]:
-    """Return the policies of a finished run, the base policy first.
-
-    Args:
-        store: the store of the run.
-        report: the report of the run.
-        stage: the stage, from 0, whose policy is the last one to return; None for all stages.
+    """Return the policies of a finished run until a stage, from 0, or until the last one; the base policy is first.
 
     Raises:
         ArtifactError: a policy or an evaluation of the run is missing.
@@ -198,8 +187,8 @@ def run_key(report: Manifest) -> str:
     return json.dumps([report.settings, evaluations or report.digest], sort_keys=True)
 
 
-def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> Path:
-    """Write the record of a run into its store; return its path on this machine.
+def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> None:
+    """Write the record of a run into its store.
 
     The record describes the machine of the task that ends the run; every artifact's manifest holds the packages, the
     commit and the GPUs of the task that made it.
@@ -218,7 +207,7 @@ def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettin
         "report": report.digest,
         "stages": run_digests(store, report),
     }
-    return store.write_note(f"{RUNS}/{report.digest[:16]}.json", json.dumps(record, indent=1))
+    store.write_note(f"{RUNS}/{report.digest[:16]}.json", json.dumps(record, indent=1))
 
 
 def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
@@ -226,8 +215,8 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     manifest = store.manifest(report)
     run = run_of(store, manifest)
     evaluations = run.parents_of(manifest, "evaluations")
-    stages = {
-        policy.digest: {
+    return [
+        {
             "stage": policy.known_facts["stage"],
             "policy": policy.digest,
             "code_version": f"{policy.task} {policy.code_version}",
@@ -236,11 +225,9 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
             "evaluations": [ref.digest for ref in evaluation.parents.get("evaluations", [evaluation.ref])],
         }
         for policy, evaluation in zip(run.evaluated_policies(manifest), evaluations, strict=True)
-    }
-    return sorted(stages.values(), key=lambda stage: stage["stage"])
+    ]
 
 
-@cache
 def _machine() -> dict[str, Any]:
     """Return a description of this machine."""
     information = Path("/proc/cpuinfo")

@@ -86,7 +86,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     A run that has only its base policy has no algorithm yet.
     """
     known = {kind: store.manifests(kind) for kind in _KINDS}
-    lineage = Lineage.of(chain(*known.values()))
+    lineage = Lineage({manifest.ref.folder: manifest for manifest in chain(*known.values())})
     trained = [policy for policy in known["policy"] if policy.parents.get("policy")]
     used = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
     unused = [

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from fsspec.core import url_to_fs
@@ -39,13 +38,6 @@ def flip(store: Store, key: str) -> None:
     """Changes the last byte of a file."""
     content = files_of(store).cat_file(key)
     files_of(store).pipe_file(key, content[:-1] + bytes([content[-1] ^ 1]))
-
-
-@pytest.fixture(params=["folder", "s3"])
-def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    if request.param == "s3":
-        return Store.open(f"{request.getfixturevalue('bucket')}/deep/prefix")
-    return Store.open(tmp_path / "store")
 
 
 def test_damaged_files_are_found_with_all_descendants(any_store: Store) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.report.step import write_report
 from tasks.store import ArtifactRef, Store
-from tasks.store.records import Kind
+from tasks.store.layout import Kind
 from tasks.stored.unfinished import find_unfinished
 from tests.cli.synthetic import run_command, run_refused
 from tests.report.test_several_benchmarks import Measured

@@ -1,21 +1,15 @@
-"""A server that answers as the Hugging Face hub does where data sets are fetched, and a client in a process of its own.
-
-python -m tests.data.hub STORE SETTINGS...      prepares benchmarks, a line of JSON for each
-
-The library reads the hub's address when it is imported, so a test that has imported it cannot change it.
-"""
+"""A server that answers as the Hugging Face hub does where data sets are fetched."""
 
 import hashlib
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import constants
 from werkzeug import Request
 
 from tests.preflight.services import Answer, HttpServer
@@ -66,34 +60,9 @@ def missing(code: str) -> Answer:
     return Answer(404, {}, {"X-Error-Code": code})
 
 
-def prepared(address: str, store: Path, *settings: dict[str, Any], offline: bool = False) -> list[dict[str, Any]]:
-    """What came of preparing benchmarks: facts of their manifests, or the message of an error."""
-    environment = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": str(int(offline)), "HF_HOME": str(store.parent / "hf")}
-    command = [sys.executable, "-m", "tests.data.hub", str(store), *map(json.dumps, settings)]
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
-def main() -> None:
-    from tasks.data.benchmarks import prepare_benchmark
-    from tasks.data.sources import with_commits
-    from tasks.errors import UserError
-    from tasks.settings import EvaluateSettings, PromptsSettings, VerifySettings
-    from tasks.settings.evaluate import measures
-    from tasks.store import Store
-
-    prompts = PromptsSettings(path="unused.jsonl", prompts_per_stage=1, template="Q: {prompt}")
-    for text in sys.argv[2:]:
-        store = Store.open(sys.argv[1])
-        try:
-            asked = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [json.loads(text)]})
-            (one,) = measures(with_commits(asked, None), prompts, VerifySettings(workers=1), None)
-            manifest = store.manifest(prepare_benchmark(store, one.benchmark, one.verify, ""))
-            print(json.dumps(manifest.facts | {"digest": manifest.digest}), flush=True)
-        except UserError as error:
-            print(json.dumps({"error": error.message}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def ask(address: str, cache: Path, monkeypatch: pytest.MonkeyPatch, offline: bool = False) -> None:
+    """Make the hub's library ask a server; it reads its variables only when it is imported."""
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)

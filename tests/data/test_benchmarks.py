@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tasks.data.benchmarks import BenchmarkNote
 from tasks.data.files import read_rows
 from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
-from tasks.settings import BENCHMARKS, EvaluateSettings, PromptsSettings, SourceSettings, VerifySettings
+from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings, VerifySettings
 from tasks.settings.evaluate import measures
 from tasks.store import Store
+from tasks.store.records import Manifest
 from tasks.store.tables import read_table
-from tests.data.hub import Hub, lines, parquet, prepared
+from tests.data.hub import Hub, ask, lines, parquet
 from tests.prepared import prepare_measured
 from tools.s3 import S3
 
@@ -43,9 +43,16 @@ def put(place: Path, content: bytes) -> None:
     place.write_bytes(content)
 
 
+def from_hub(store: Store, **source: Any) -> Manifest:
+    """The benchmark SET with some other fields of its source."""
+    benchmark = {**SET, "source": {**SET["source"], **source}}
+    return store.manifest(prepare_measured(store, PROMPTS, benchmarks=[benchmark]))
+
+
 @pytest.fixture
-def running() -> Iterator[Hub]:
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with Hub() as server:
+        ask(server.url, tmp_path / "hf", monkeypatch)
         yield server
 
 
@@ -56,14 +63,6 @@ def test_the_five_of_the_paper_and_how_often_they_are_sampled() -> None:
     assert sizes == [(40, 32), (45, 32), (30, 32), (30, 32), (500, 4)]
     assert {(one.benchmark.template, one.benchmark.chat) for one in found} == {("Q: {prompt}", True)}
     assert not any(one.evaluation.greedy for one in found)
-
-
-def test_every_known_benchmark_names_its_files_and_is_pinned() -> None:
-    for name in BENCHMARKS.keys() - {"held_out"}:
-        source = source_of(name)
-        assert source.hub
-        assert all(file.endswith((".jsonl", ".parquet")) for file in source.files)
-        assert source.pinned or "looked up" in BENCHMARKS[name].chosen
 
 
 @pytest.mark.parametrize(
@@ -84,38 +83,47 @@ def test_a_mistake_names_the_benchmark(benchmarks: list[Any], message: str) -> N
         EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": benchmarks})
 
 
-def test_from_the_hub_with_the_commit_that_a_branch_names(running: Hub, store: Store, tmp_path: Path) -> None:
+def test_from_the_hub_with_the_commit_that_a_branch_names(
+    running: Hub, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS), "README.md": b""}}
-    found, again = prepared(running.url, store.root, SET, SET)
-    assert (found["data"]["commit"], found["data"]["revision"]) == (FIRST, "main")
-    assert (found["prompts"], found["unreadable"]) == (4, [])
-    assert again == found
-    rows = read_table(store.root / f"prompts/{found['digest'][:16]}/prompts.parquet").to_pylist()
-    assert (rows[0]["prompt"], rows[0]["answer"]) == ("Q: What is 0+1?", "1")
+    found = from_hub(store)
+    assert (found.facts["data"]["commit"], found.facts["data"]["revision"]) == (FIRST, "main")
+    assert (found.facts["prompts"], found.facts["unreadable"]) == (4, [])
+    assert from_hub(store) == found
+    first, *_ = read_table(store.path(found.ref) / "prompts.parquet").to_pylist()
+    assert (first["prompt"], first["answer"]) == ("Q: What is 0+1?", "1")
     assert not [one.path for one in running.asked if "README" in one.path]
 
     running.sets["some/set"][SECOND] = {"data/test.jsonl": lines(ROWS[::-1])}
-    kept, pinned = ({**SET, "source": {**SET["source"], "revision": one}} for one in (FIRST, SECOND))
-    moved, first, second = prepared(running.url, store.root, SET, kept, pinned)
-    assert re.search(r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}", moved["error"])
-    assert first["digest"] == found["digest"] != second["digest"]
-    assert second["data"]["commit"] == SECOND
+    with pytest.raises(DataError, match=r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}"):
+        from_hub(store)
+    second = from_hub(store, revision=SECOND)
+    assert from_hub(store, revision=FIRST).digest == found.digest != second.digest
+    assert second.facts["data"]["commit"] == SECOND
 
-    (offline,) = prepared("http://127.0.0.1:9", store.root, kept, offline=True)
-    assert offline["digest"] == found["digest"]
+    ask("http://127.0.0.1:9", tmp_path / "hf", monkeypatch, offline=True)
+    assert from_hub(store, revision=FIRST).digest == found.digest
 
 
-def test_missing_data_sets_files_and_revisions_are_named(running: Hub, store: Store) -> None:
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"files": ["none.jsonl"]}, "benchmarks, mine.source: some/set has no file 'none.jsonl' at revision main"),
+        (
+            {"revision": "v2"},
+            r"'some/set' at revision v2 is not a folder here and could not be fetched(?s:.*)set source.revision to a "
+            "commit, set operation.mirror, or remove some/set from the settings.",
+        ),
+        ({"hub": "no/set"}, "'no/set'"),
+    ],
+)
+def test_missing_data_sets_files_and_revisions_are_named(
+    running: Hub, store: Store, source: dict[str, Any], message: str
+) -> None:
     running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS)}}
-    source = SET["source"]
-    wrong = [{**source, "files": ["none.jsonl"]}, {**source, "revision": "v2"}, {**source, "hub": "no/set"}]
-    found = prepared(running.url, store.root, *({"name": "mine", "source": one} for one in wrong))
-    file, revision, name = [one["error"] for one in found]
-    assert "evaluate.benchmarks, mine" in file
-    assert "some/set has no file 'none.jsonl' at revision main" in file
-    assert "'some/set' at revision v2 is not a folder here and could not be fetched" in revision
-    assert "set source.revision to a commit, set operation.mirror, or remove some/set from the settings." in revision
-    assert "'no/set'" in name
+    with pytest.raises(DataError, match=message):
+        from_hub(store, **source)
 
 
 def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucket: str, s3: S3) -> None:
@@ -170,14 +178,6 @@ def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path) -> None:
     (tmp_path / "set/notes.txt").write_text("not read")
     rows = prepare(store, name="mine", source={"path": str(tmp_path / "set")})
     assert [(row["prompt"], row["answer"]) for row in rows] == [("Q: a", "1"), ("Q: b", "2")]
-
-
-def test_generated_problems_are_of_the_level_that_is_asked_for(store: Store) -> None:
-    rows = prepare(store, name="level3", source={"arithmetic": {"levels": [3]}}, problems=20, template="{prompt}")
-    assert len(rows) == 20
-    assert {row["level"] for row in rows} == {3}
-    note = BenchmarkNote.read(store.root / next(iter(store.refs("prompts"))).folder)
-    assert (note.name, note.answer_type) == ("level3", "math")
 
 
 def test_a_benchmark_leaves_out_no_row(store: Store, tmp_path: Path) -> None:

@@ -139,9 +139,40 @@ def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 
 
+BAD_ROWS = [
+    ("", "no prompts"),
+    ('{"prompt": "a"}\n', r"line 1: no field 'answer'; found \['prompt'\]"),
+    ('{"prompt": "a", "answer": "1"}\n{"answer": "1"}\n', "line 2: no field 'prompt'"),
+    ('{"prompt": "a", "answer": "  "}\n', "line 1: answer is empty"),
+    (
+        '{"prompt": "a", "answer": "1"}\n' * 2,
+        r"line 2: the same prompt as .*line 1\. Remove one of them\. 1 of 2 rows",
+    ),
+    ('{"prompt_id": 7, "prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id '7' is also that of"),
+    ("[1]\n", "line 1: .* is not an object"),
+    ("{oops\n", "line 1: not JSON"),
+    ("[" * 99999, "line 1: cannot be read as JSON"),
+    ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: cannot be read as JSON"),
+    ('{"prompt": "a", "answer": null}', "line 1: answer is null. Fill it in"),
+    ('{"prompt": "a", "gold": {"text": 1}}', r"no field 'answer'; found \['gold.text', 'prompt'\].*source.answer"),
+    ('{"prompt": ["a"], "answer": "1"}', "line 1: prompt is .*; allowed: a text or a number"),
+    ('{"prompt": [{"role": "user", "content": 1}], "answer": "1"}', "line 1: prompt has the message .*; allowed"),
+    (
+        '{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": "1"}',
+        "line 1: prompt ends with a message of the assistant",
+    ),
+    ('{"prompt": [{"role": "system", "content": "a"}], "answer": "1"}', "line 1: prompt has no message of a user"),
+    ('{"prompt": "a", "answer": NaN}', "line 1: answer is 'nan'; allowed: a text or a number"),
+    ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
+    ('{"prompt": "a", "answer": {"b": 1}}', r"line 1: no field 'answer'; found \['answer.b', 'prompt'\]"),
+    ('{"prompt": "\\ud800", "answer": "1"}', "line 1: prompt has half of a surrogate pair"),
+]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        *(("bad.jsonl", text.encode(), message) for text, message in BAD_ROWS),
         ("none.jsonl", None, "no such file"),
         ("data.csv", b"x", "cannot read .csv"),
         ("p.parquet", b"not parquet", "not a parquet file"),
@@ -151,49 +182,13 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12
         *(("p.jsonl", ROW.encode(encoding), "line 1: not UTF-8 .* as UTF-8") for encoding in ("latin-1", "utf-16")),
     ],
 )
-def test_a_file_that_cannot_be_read(store: Store, tmp_path: Path, name: str, content: bytes | None, message: str):
+def test_a_bad_file_is_refused_with_place_and_reason(
+    store: Store, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "no prompts"),
-        ('{"prompt": "a"}\n', r"line 1: no field 'answer'; found \['prompt'\]"),
-        ('{"prompt": "a", "answer": "1"}\n{"answer": "1"}\n', "line 2: no field 'prompt'"),
-        ('{"prompt": "a", "answer": "  "}\n', "line 1: answer is empty"),
-        (
-            '{"prompt": "a", "answer": "1"}\n' * 2,
-            r"line 2: the same prompt as .*line 1\. Remove one of them\. 1 of 2 rows",
-        ),
-        ('{"prompt_id": 7, "prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id '7' is also that of"),
-        ("[1]\n", "line 1: .* is not an object"),
-        ("{oops\n", "line 1: not JSON"),
-        ("[" * 99999, "line 1: cannot be read as JSON"),
-        ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: cannot be read as JSON"),
-        ('{"prompt": "a", "answer": null}', "line 1: answer is null. Fill it in"),
-        ('{"prompt": "a", "gold": {"text": 1}}', r"no field 'answer'; found \['gold.text', 'prompt'\].*source.answer"),
-        ('{"prompt": ["a"], "answer": "1"}', "line 1: prompt is .*; allowed: a text or a number"),
-        ('{"prompt": [{"role": "user", "content": 1}], "answer": "1"}', "line 1: prompt has the message .*; allowed"),
-        (
-            '{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": "1"}',
-            "line 1: prompt ends with a message of the assistant",
-        ),
-        ('{"prompt": [{"role": "system", "content": "a"}], "answer": "1"}', "line 1: prompt has no message of a user"),
-        ('{"prompt": "a", "answer": NaN}', "line 1: answer is 'nan'; allowed: a text or a number"),
-        ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
-        ('{"prompt": "a", "answer": {"b": 1}}', r"line 1: no field 'answer'; found \['answer.b', 'prompt'\]"),
-        ('{"prompt": "\\ud800", "answer": "1"}', "line 1: prompt has half of a surrogate pair"),
-    ],
-)
-def test_a_bad_file_is_refused_with_place_and_reason(store: Store, tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "bad.jsonl"
-    path.write_text(text)
-    with pytest.raises(DataError, match=message):
-        training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
 
 
 def test_a_file_with_other_fields_is_trained_on_as_the_message_says(store: Store, tmp_path: Path) -> None:

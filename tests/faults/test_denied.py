@@ -1,5 +1,6 @@
 """A store that does not let everybody do everything: object and fix are named, and the work goes on after it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from tasks.errors import ArtifactError
 from tasks.store import Store
+from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import PARTS, Killed, Step, assert_holds_only
 from tools import ROOT
@@ -91,6 +93,16 @@ def test_unreadable_parts_are_named_and_not_lost(own: str, guarded: Guarded, mon
     assert_holds_only(guarded.s3, own, {made})
 
 
+def test_a_refused_deletion_stops_no_step_and_is_named_by_gc(own: str, guarded: Guarded) -> None:
+    name = own.removeprefix("s3://")
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": f"arn:aws:s3:::{name}/*"}
+    guarded.s3.client().put_bucket_policy(Bucket=name, Policy=json.dumps({"Statement": [deny]}))
+    remote = Store.open(own)
+    assert remote.holds(Step().work(remote))
+    with pytest.raises(ArtifactError, match=rf"{own}/.*\(AccessDenied\): still there after its deletion"):
+        delete_garbage(remote, find_garbage(remote, hours=0))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -127,6 +139,7 @@ import shutil, sys
 import numpy as np
 from safetensors.numpy import save_file
 from tasks.store import Store
+from tasks.stored.garbage import delete_garbage, find_garbage
 from tasks.errors import ArtifactError
 
 store = Store.open(sys.argv[1])

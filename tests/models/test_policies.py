@@ -99,7 +99,7 @@ def test_a_source_that_is_not_there_is_refused(store: Store, source: str, messag
 
 def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folder: Path, bucket: str) -> None:
     _, policy = small
-    files = connect(connections=1)
+    files = connect()
     with pytest.raises(DataError, match=f"policy.path: there is nothing at {bucket}/model"):
         take(store, f"{bucket}/model")
     files.put(f"{folder}/", f"{bucket}/model/", recursive=True)

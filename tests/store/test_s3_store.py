@@ -74,16 +74,6 @@ def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeyp
         store.path(ref)
 
 
-def test_many_artifacts_come_together_in_their_order(bucket: str) -> None:
-    store = Store.open(bucket)
-    refs = [write(store, f"shard {number}") for number in range(20)]
-    shutil.rmtree(store.root)
-    store.path(refs[7])
-    folders = store.paths(refs)
-    assert [(folder / "sub/data.txt").read_text() for folder in folders] == [f"shard {number}" for number in range(20)]
-    assert store.paths([]) == []
-
-
 @pytest.mark.parametrize("left", [b"", bytes(300), b'{"schema_version": 1, "ki'], ids=["empty", "zeros", "half"])
 def test_what_a_power_failure_leaves_of_a_local_copy_is_fetched_again(bucket: str, left: bytes) -> None:
     store = Store.open(bucket)

@@ -15,7 +15,6 @@ from tasks.process import provenance
 from tasks.process.provenance import process
 from tasks.store import Store
 from tasks.store.files import Folder, sweep
-from tasks.store.records import Manifest
 from tasks.store.s3 import Bucket
 from tests.store.writers import run_at_once, run_until_killed, write
 from tools.system_programs import require
@@ -48,9 +47,6 @@ def test_a_manifest_names_gpus_and_software(store: Store, tmp_path: Path, monkey
     manifest = store.manifest(write(store))
     assert manifest.timings.gpu_models == ["NVIDIA H200, 143771 MiB, 580.65.06"]
     assert manifest.packages.keys() >= {"vllm", "deepspeed", "peft", "liger-kernel", "triton"}
-    stored = manifest.model_dump()
-    del stored["timings"]["gpu_models"]
-    assert Manifest.model_validate(stored).timings.gpu_models == []  # as in a store without this field
 
 
 def test_the_digest_covers_content_and_parents(store: Store, tmp_path: Path) -> None:
@@ -94,12 +90,6 @@ def test_a_writer_in_another_container_of_the_same_host_name_is_left_alone(store
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         subprocess.run([require("unshare"), "--pid", "--fork", "--mount-proc", sys.executable, "-c", code], check=True)
         assert draft.path.is_dir()
-
-
-def test_two_writers_of_the_same_artifact_both_succeed(store: Store) -> None:
-    (ref,) = set(run_at_once([lambda: write(store)] * 8))
-    assert len(store.manifests("prompts")) == 1
-    store.path(ref)
 
 
 @pytest.mark.parametrize(

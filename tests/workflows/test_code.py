@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.store import Store
-from tasks.store.records import Kind
+from tasks.store.layout import Kind
 from tasks.store.tables import read_table
 from tools.forked import Runner
 

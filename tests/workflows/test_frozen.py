@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from tasks.store import Store
-from tasks.store.records import Kind, Manifest
+from tasks.store.layout import Kind
+from tasks.store.records import Manifest
 from tasks.store.tables import read_table
 from tools import ROOT
 from tools.forked import Runner
