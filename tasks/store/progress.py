@@ -14,7 +14,7 @@ from tasks.process.interruption import stop, stop_requested
 from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease
-from tasks.store.records import FileEntry, Record
+from tasks.store.records import SCHEMA, FileEntry, Record, check_schema
 from tasks.store.tables import read_table, save_table
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class _Part(Record):
     """Manifest of a part; it is written last, so that its presence means that the part is complete."""
 
+    schema_version: int
     files: dict[str, FileEntry]
     phases: dict[str, float] = Field(default_factory=dict)
     """Seconds by phase that the step had spent when the part was saved, over all attempts."""
@@ -88,7 +89,7 @@ class Progress:
             if self._store.follows:
                 return
             spent = self._draft.spent() if self._draft else {}
-            part = _Part(files=entries(staging), phases=spent)
+            part = _Part(schema_version=SCHEMA, files=entries(staging), phases=spent)
             (staging / MANIFEST).write_text(part.model_dump_json())
             flush(staging / MANIFEST)
             shutil.rmtree(final, ignore_errors=True)
@@ -106,15 +107,18 @@ class Progress:
         If the local copy of a part on S3 is damaged, it is fetched again; if the part itself is damaged, it is deleted.
 
         Raises:
-            ArtifactError: S3 or the disk fails, so that it is unknown whether the part exists.
+            ArtifactError: S3 or the disk fails, so that it is unknown whether the part exists; or another version of
+                the code, with other manifests, saved it.
         """
         if not self._key:
             return None
         folder_name = f"{name}-{number:06d}"
         for _ in self._store.storages:
-            text = self._store.read_note(f"{self._prefix}/{folder_name}/{MANIFEST}")
+            manifest = f"{self._prefix}/{folder_name}/{MANIFEST}"
+            text = self._store.read_note(manifest)
             if text is None:
                 return None
+            check_schema(f"{self._store.ref.uri}/{manifest}", text)
             if part := _Part.parse(text):
                 with suppress(DamagedError):
                     self._store.fetch(

@@ -99,9 +99,13 @@ def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[
 class Store:
     """Artifacts below a folder or an S3 prefix.
 
-    Manifests name the step that writes artifacts, ``task``, and its version. Its parts are saved under the key ``work``
-    (see ``work.run_once``). A process that follows a leader, which makes the same calls, reads the same files, and its
-    own writes are discarded.
+    Args:
+        ref: the store's address and id.
+        task: the step that writes artifacts, for manifests.
+        version: the step's version, for manifests.
+        work: the key of the work, under which its parts are saved (see ``work.run_once``).
+        follows: whether this process follows a leader, which makes the same calls: it reads the same files, and its
+            own writes are discarded.
     """
 
     def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "", follows: bool = False) -> None:

@@ -51,8 +51,13 @@ def run_once(
     Other processes on this machine with the same work wait for this one. With a store on S3, processes on other
     machines wait too if the step defers SIGTERM until it has saved its work, which they then continue.
 
-    Settings, references and plain values that determine the result of ``logic``, the step, are ``inputs``; those that
-    do not change it are ``named``.
+    Args:
+        ref: the store.
+        task: the step's name.
+        version: the step's version.
+        logic: the step.
+        inputs: settings, references and plain values that determine the result.
+        named: inputs that do not change the result.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)

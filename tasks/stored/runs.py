@@ -120,7 +120,9 @@ def check_training_set(store: Store, policy: Manifest, training: ArtifactRef) ->
 
 
 def trained_policies(store: Store, report: Manifest, stage: int | None = None) -> list[Manifest]:
-    """Return the policies of a finished run until a stage, from 0, or until the last one; the base policy is first.
+    """Return the policies of a finished run, the base policy first.
+
+    ``stage`` is the number, from 0, of the stage whose policy is the last one to return; None stands for all stages.
 
     Raises:
         ArtifactError: a policy or an evaluation of the run is missing.

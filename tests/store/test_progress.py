@@ -1,5 +1,6 @@
 """Unfinished work: parts are complete or not there, on a disk and on S3."""
 
+import json
 import shutil
 import signal
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tasks.errors import ArtifactError
 from tasks.process.interruption import Interrupted
 from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
@@ -46,6 +48,17 @@ def test_parts_are_found_and_cleared(any_store: Store, tmp_path: Path, monkeypat
     assert [folder and (folder / "state.txt").read_text() for folder in found] == [None, "after 9", "after 10"]
     store.progress.clear()
     assert newest(reopen("fourth")) is None
+
+
+def test_a_part_of_a_newer_version_is_refused_and_kept(tmp_path: Path) -> None:
+    store = Store(Store.open(tmp_path).ref, work="key")
+    put(store, 1, "one")
+    manifest = tmp_path / "progress/key/train-000001/manifest.json"
+    newer = {**json.loads(manifest.read_text()), "schema_version": 2, "more": 1}
+    manifest.write_text(json.dumps(newer))
+    with pytest.raises(ArtifactError, match=rf"{manifest}: schema version 2; this code reads 1\. Update the code"):
+        newest(store)
+    assert json.loads(manifest.read_text()) == newer
 
 
 def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:

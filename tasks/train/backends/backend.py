@@ -1,4 +1,4 @@
-"""The protocol of a backend: log-probabilities, gradients, AdamW steps, its whole state by name; how one is opened."""
+"""The protocol of a backend: log-probabilities, gradients, AdamW steps, and access to its whole state by name."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tasks.models.loading import apply_liger, check_liger
-from tasks.models.scorer import MicroBatch, Scorer
+from tasks.models.scorer import MicroBatch
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import OptimizeSettings
@@ -69,7 +67,9 @@ class Backend(Protocol):
     def step(self, denominator: float, learning_rate: float) -> float:
         """Divide the gradients, summed over micro-batches and processes, clip them and make an AdamW step.
 
-        The denominator is that of the whole update, over all processes; with 0 the gradients are not divided.
+        Args:
+            denominator: of the whole update, over all processes; with 0 the gradients are not divided.
+            learning_rate: the learning rate of this step.
 
         Returns:
             The norm of the divided gradients before they were clipped; when it is not finite, the weights are lost.
@@ -92,31 +92,3 @@ class Backend(Protocol):
 
     def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
         """Replace AdamW's moments and its count of steps."""
-
-
-def open_backend(scorer: Scorer, settings: "OptimizeSettings") -> Backend:
-    """Make the backend that the settings name, with fp32 weights taken from the scorer's model.
-
-    Raises:
-        SettingsError: a package that the settings ask for is not installed, or does not fit the model or the machine.
-    """
-    if settings.backend.liger:
-        check_liger()
-        apply_liger(scorer.model)
-    if settings.backend.gradient_checkpointing:
-        _compute_layers_again(scorer.model)
-    if settings.backend.kind == "deepspeed":
-        from tasks.train.backends.deepspeed_backend import DeepSpeedBackend
-
-        return DeepSpeedBackend(scorer, settings)
-    from tasks.train.backends.torch_backend import TorchBackend
-
-    return TorchBackend(scorer, settings)
-
-
-def _compute_layers_again(model: PreTrainedModel) -> None:
-    """Turn on gradient checkpointing, without putting dropout or anything else into training mode."""
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    for module in model.modules():
-        if isinstance(module, GradientCheckpointingLayer):
-            module.training = True
