@@ -70,16 +70,6 @@ def test_prices_worked_numbers() -> None:
         assert not any(phase.price for phase in one.phases if not phase.pod_gpus)
 
 
-@pytest.mark.parametrize("workflow", ["mu_grpo", "grpo"])
-def test_every_second_of_a_pod_is_in_a_row_and_in_a_phase(workflow: str) -> None:
-    one: Prediction = getattr(planned(), workflow)
-    assert sum(one.seconds.values()) == pytest.approx(sum(phase.pod_seconds for phase in one.phases))
-    assert sum(one.gpu_seconds.values()) == pytest.approx(sum(phase.gpu_seconds for phase in one.phases))
-    assert one.wall_seconds == pytest.approx(sum(phase.wall_seconds for phase in one.phases))
-    assert one.wall_seconds <= sum(one.seconds.values())
-    assert sum(one.gpu_seconds.values()) < 4 * one.wall_seconds
-
-
 def test_adapters_leave_the_policy_and_shrink_its_moments() -> None:
     full, adapters = planned().mu_grpo, planned("optimize.lora.rank=32").mu_grpo
     rank32 = KNOWN["Qwen/Qwen2.5-Math-7B"].adapter_parameters(32)
@@ -133,7 +123,6 @@ def test_one_process_worked_numbers() -> None:
         "prompt_tokens": 0.0,
         "update_seconds": 2.0,
         "answer_seconds": 0.001,
-        "verifier_start_seconds": 3.0,
         "switch_seconds": 0.5,
         "engine_start_seconds": 4.0,
         "trainer_start_seconds": 5.0,
@@ -143,24 +132,21 @@ def test_one_process_worked_numbers() -> None:
     each = COSTS.assumptions.model_copy(update=assumed)
     rates = Rates(each, frozenset(), engine, engine, trained_token=0.1, scored_token=0.05, base=30.0, rest=0.5)
 
-    shape = shape_of(run.policy)
+    shape, here = shape_of(run.policy), pool_of(run, 0, None, COSTS, None)
     assert shape is not None
-    staged = predict(run, 2, shape, rates, None, alternating=False)
+    staged = predict(run, 2, shape, rates, here, alternating=False)
     generate = 2 * 2 * (0.1 * 16 + 0.01 * 32 * 8)  # stages x shards x one call of 32 responses
-    evaluate = 3 * (0.1 * 16 * 2 + 0.01 * 50 * 8 + 3.0 + 0.001 * 50)  # sampled and greedy, then verified
+    evaluate = 3 * (0.1 * 16 * 2 + 0.01 * 50 * 8 + 0.001 * 50)  # sampled and greedy, then verified
     both = {
         "warm_start": 30,
         "load": 3 * 4.0 + 2 * 5.0,
-        "verify": 2 * (3.0 + 0.001 * 64),
+        "verify": 2 * 0.001 * 64,
         "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
         "evaluate": evaluate,
         "start": 20,
     }
     assert staged.seconds == pytest.approx({**both, "generate": generate, "rest": 2 * 0.5})
     assert staged.wall_seconds == pytest.approx(sum(staged.seconds.values()))
-    alternating = predict(run, 2, shape, replace(rates, rest=0.0), None, alternating=True)
-    refreshes = 2 * (0.1 * 16 + 0.01 * 64 * 8)
-    assert alternating.seconds == pytest.approx({**both, "generate": refreshes})  # It shares the trainer's tensors.
-    measured = replace(rates, rest=0.0, measured=frozenset({"switch_seconds"}))
-    switching = predict(run, 2, shape, measured, None, alternating=True)
-    assert switching.seconds == pytest.approx({**alternating.seconds, "switch": 2 * 0.5})
+    alternating = predict(run, 2, shape, replace(rates, rest=0.0), here, alternating=True)
+    refreshes = 2 * (0.1 * 16 + 0.01 * 64 * 8)  # The engine uses the trainer's tensors, and does not start.
+    assert alternating.seconds == pytest.approx({**both, "generate": refreshes, "switch": 2 * 0.5})
