@@ -36,8 +36,9 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
     from tasks.stored.runs import find_reports
 
     place, reports = store.ref.uri, find_reports(store)
-    alternating = [(one.settings.get("updates_per_rollout") is not None) == run.alternates for one in reports]
-    report = reports[alternating.index(True) if any(alternating) else 0]
+    report = next(
+        (one for one in reports if (one.settings.get("updates_per_rollout") is not None) == run.alternates), reports[0]
+    )
     history = load_finished(store, report)
     if not history.stages:
         raise DataError(f"{place}: its run made no update, so no rates can be measured from it. Name another store.")
@@ -58,28 +59,12 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     except SettingsError as error:
         raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
     _check_same_kind(run, measured, place)
-    engine, longest, stages = measured.rollout.engine, measured.rollout.max_new_tokens, history.stages
-    decoding = EngineRates(engine.refills, engine.batch_size, step=0.0, row=0.0)
-    sampled, tokens, answers = list[Point](), 0.0, 0
-    for stage in stages:
-        facts, calls = stage.verdicts[0].facts, sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
-        responses, mean = facts["responses"], _mean_tokens(facts)
-        seconds = _phase_seconds("generate", [stage.policy, *stage.rollouts])
-        sampled.append((calls * decoding.steps(responses / calls, mean, longest), responses * mean, seconds))
-        tokens, answers = tokens + responses * mean, answers + responses
-    settings = {one.benchmark.name: one.evaluation for one in measured.measures}
-    for one in (one for policy in history.evaluated for one in policy.evaluations):
-        evaluation, responses = settings[one.benchmark], sum(one.outcomes.values())
-        answers += responses
-        if one.response_tokens and evaluation.engine == engine:
-            steps = sum(
-                decoding.steps(call, one.response_tokens, evaluation.max_new_tokens)
-                for call in evaluation_calls(evaluation, one.problems)
-            )
-            seconds = _phase_seconds("generate", [history.manifests[one.evaluation]])
-            sampled.append((steps, responses * one.response_tokens, seconds))
-    step, row = fit_two_rates(sampled)
-    everything, trained, last = list(history.manifests.values()), [one.policy for one in stages], stages[-1].verdicts[0]
+    engine, stages, everything = measured.rollout.engine, history.stages, history.manifests.values()
+    step, row = _decoding_rates(measured, history)
+    trained, judged = [one.policy for one in stages], [one.verdicts[0] for one in stages]
+    tokens, evaluated = sum(_tokens(one.facts) for one in judged), history.of_kind("evaluation")
+    answers = sum(one.facts["responses"] for one in judged)
+    answers += sum(sum(one.outcomes.values()) for policy in history.evaluated for one in policy.evaluations)
     processes = measured.optimize.backend.processes / run.optimize.backend.processes
     (trained_passes, scored_passes), before = passes(measured.optimize), 1 + measured.optimize.objective.needs_reference
     forward = _phase_seconds("logp", everything) / (before * tokens)
@@ -88,14 +73,13 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     ledger, started = make_ledger(history).seconds, {one.timings.process for one in everything}
     stored = sum(file.bytes for stage in stages for one in stage.rollouts for file in one.files.values())
     # Evaluations of a policy in one process share an engine.
-    evaluations = history.of_kind("evaluation")
-    engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluations}
-    engine_start = _phase_seconds("load", evaluations) / len(engines)
+    engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluated}
+    engine_start = _phase_seconds("load", evaluated) / len(engines)
     # An alternating task starts the trainer and an engine, unless the engine uses the trainer's weights.
-    both = measured.alternates and engine.own_weights
+    both, last = measured.alternates and engine.own_weights, judged[-1]
     amounts = {
         # The last stage is the best estimate of later stages.
-        "response_share": min(1.0, _mean_tokens(last.facts) / run.rollout.max_new_tokens),
+        "response_share": min(1.0, _tokens(last.facts) / last.facts["responses"] / run.rollout.max_new_tokens),
         "prompt_tokens": 0.0,  # Included in the seconds of a response.
         "pod_start_seconds": ledger.get("start", 0.0) / len(started),
         "engine_start_seconds": engine_start,
@@ -128,6 +112,26 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     )
 
 
+def _decoding_rates(run: RunSettings, history: "History") -> tuple[float, float]:
+    """Return the seconds of a decode step and of a row in it, from generation for training and for evaluations."""
+    engine, points = run.rollout.engine, list[Point]()
+    rates = EngineRates(engine.refills, engine.batch_size, step=0.0, row=0.0)
+    for stage in history.stages:
+        calls = sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
+        facts, seconds = stage.verdicts[0].facts, _phase_seconds("generate", [stage.policy, *stage.rollouts])
+        responses, tokens = facts["responses"], _tokens(facts)
+        steps = calls * rates.steps(responses / calls, tokens / responses, run.rollout.max_new_tokens)
+        points.append((steps, tokens, seconds))
+    settings = {one.benchmark.name: one.evaluation for one in run.measures}
+    for one in (one for policy in history.evaluated for one in policy.evaluations):
+        evaluation, mean = settings[one.benchmark], one.response_tokens
+        if mean and evaluation.engine == engine:
+            sizes, made = evaluation_calls(evaluation, one.problems), history.manifests[one.evaluation]
+            steps = sum(rates.steps(size, mean, evaluation.max_new_tokens) for size in sizes)
+            points.append((steps, sum(sizes) * mean, _phase_seconds("generate", [made])))
+    return fit_two_rates(points)
+
+
 def fit_two_rates(points: Sequence[Point]) -> tuple[float, float]:
     """Fit the seconds per unit of two amounts of work by least squares; neither is below 0.
 
@@ -145,11 +149,10 @@ def fit_two_rates(points: Sequence[Point]) -> tuple[float, float]:
     return float(first), float(second)
 
 
-def _mean_tokens(facts: Mapping[str, Any]) -> float:
-    """Return the mean number of tokens of the responses that verdicts judge, of which the missing ones have none."""
-    missing: int = facts["outcomes"].get("missing", 0)
-    mean: float = facts["response_tokens"] * (1 - missing / facts["responses"])
-    return mean
+def _tokens(facts: Mapping[str, Any]) -> float:
+    """Return the number of tokens of the responses that verdicts judge, of which the missing ones have none."""
+    tokens: float = facts["response_tokens"] * (facts["responses"] - facts["outcomes"].get("missing", 0))
+    return tokens
 
 
 def _phase_seconds(phase: str, makers: Iterable["Manifest"]) -> float:
