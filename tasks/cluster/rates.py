@@ -99,15 +99,10 @@ class EngineRates:
     """Seconds of a row in a decode step, for reading its keys and values and for its operations."""
 
     def steps(self, responses: float, mean: float, longest: int) -> float:
-        """Return the number of decode steps of one call.
+        """Return the decode steps of one call, whose responses have ``mean`` tokens, and the longest ``longest``.
 
         An engine that refills its slots waits for the longest response once, at the end of the call. Another engine
         decodes batches, each of which takes as many steps as its longest response has tokens.
-
-        Args:
-            responses: number of responses.
-            mean: tokens of a response on average.
-            longest: tokens of the longest response.
         """
         if responses <= self.rows:
             return longest if responses else 0.0
