@@ -185,20 +185,14 @@ def test_a_run_of_the_other_workflow_serves_where_there_is_no_other(finished_run
         assert told.startswith(f"{'m2po, mu 4' if name == 'grpo' else 'asymre, mu 6'}, seed 0, report/")
 
 
-def predict_counts(finished: FinishedRun) -> Prediction:
-    """Predict a run from the real mean length of a response, and from no other result of the run."""
-    verdicts = finished.history.of_kind("verdicts")
-    responses = sum(one.facts["responses"] for one in verdicts)
-    tokens = sum(one.facts["responses"] * one.facts["response_tokens"] for one in verdicts)
-    engine = EngineRates(refills=False, rows=512, step=0.0, row=0.0)
-    share = tokens / responses / finished.run.rollout.max_new_tokens
-    each = ASSUMED.model_copy(update={"response_share": share, "prompt_tokens": 0.0})
-    rates = Rates(each, frozenset(), engine, engine, trained_token=0.0, scored_token=0.0)
-    return finished.predict(rates, 1)
-
-
 def test_a_plan_counts_what_a_run_makes(one: FinishedRun) -> None:
-    found, history = predict_counts(one), one.history
+    """The plan knows the real mean length of a response, and no other result of the run."""
+    history, engine = one.history, EngineRates(refills=False, rows=512, step=0.0, row=0.0)
+    told = [verdicts.facts for verdicts in history.of_kind("verdicts")]
+    tokens = sum(facts["responses"] * facts["response_tokens"] for facts in told)
+    share = tokens / sum(facts["responses"] for facts in told) / one.run.rollout.max_new_tokens
+    each = ASSUMED.model_copy(update={"response_share": share, "prompt_tokens": 0.0})
+    found = one.predict(Rates(each, frozenset(), engine, engine, trained_token=0.0, scored_token=0.0), 1)
     pods = {phase.name: phase.pods for phase in found.phases}
     assert pods["evaluate"] == len(history.of_kind("evaluation")) == one.stages + 1
     assert pods.get("optimize", 0) + pods.get("alternate", 0) == len(history.stages)
