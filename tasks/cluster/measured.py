@@ -60,11 +60,9 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
     _check_same_kind(run, measured, place)
     engine, stages, everything = measured.rollout.engine, history.stages, history.manifests.values()
-    step, row = _decoding_rates(measured, history)
-    trained, judged = [one.policy for one in stages], [one.verdicts[0] for one in stages]
-    tokens, evaluated = sum(_tokens(one.facts) for one in judged), history.of_kind("evaluation")
-    answers = sum(one.facts["responses"] for one in judged)
-    answers += sum(sum(one.outcomes.values()) for policy in history.evaluated for one in policy.evaluations)
+    (step, row), (verifier, answer) = _decoding_rates(measured, history), _verification_rates(history)
+    trained, last, evaluated = [one.policy for one in stages], stages[-1].verdicts[0], history.of_kind("evaluation")
+    tokens = sum(_tokens(one.verdicts[0].facts) for one in stages)
     processes = measured.optimize.backend.processes / run.optimize.backend.processes
     (trained_passes, scored_passes), before = passes(measured.optimize), 1 + measured.optimize.objective.needs_reference
     forward = _phase_seconds("logp", everything) / (before * tokens)
@@ -76,7 +74,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluated}
     engine_start = _phase_seconds("load", evaluated) / len(engines)
     # An alternating task starts the trainer and an engine, unless the engine uses the trainer's weights.
-    both, last = measured.alternates and engine.own_weights, judged[-1]
+    both = measured.alternates and engine.own_weights
     amounts = {
         # The last stage is the best estimate of later stages.
         "response_share": min(1.0, _tokens(last.facts) / last.facts["responses"] / run.rollout.max_new_tokens),
@@ -85,7 +83,8 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         "engine_start_seconds": engine_start,
         "trainer_start_seconds": max(0.0, _phase_seconds("load", trained) / len(stages) - both * engine_start),
         "update_seconds": 0.0,  # Included in the seconds of the tokens.
-        "answer_seconds": _phase_seconds("verify", everything) / answers * last.settings["workers"],
+        "answer_seconds": answer * last.settings["workers"],
+        "verifier_start_seconds": verifier,
         "store_gb_per_second": math.inf,  # Transfers are included in the seconds of the steps.
         "bytes_per_token": stored / tokens,
     }
@@ -129,13 +128,24 @@ def _decoding_rates(run: RunSettings, history: "History") -> tuple[float, float]
             sizes, made = evaluation_calls(evaluation, one.problems), history.manifests[one.evaluation]
             steps = sum(rates.steps(size, mean, evaluation.max_new_tokens) for size in sizes)
             points.append((steps, sum(sizes) * mean, _phase_seconds("generate", [made])))
+    return fit_two_rates(points, share=0.5)
+
+
+def _verification_rates(history: "History") -> tuple[float, float]:
+    """Return the seconds of the verifier's start and of an answer, with as many workers as the run had."""
+    points: list[Point] = [
+        (1.0, one.verdicts[0].facts["responses"], _phase_seconds("verify", [one.policy, *one.verdicts]))
+        for one in history.stages
+    ]
+    for one in (one for policy in history.evaluated for one in policy.evaluations):
+        points.append((1.0, sum(one.outcomes.values()), _phase_seconds("verify", [history.manifests[one.evaluation]])))
     return fit_two_rates(points)
 
 
-def fit_two_rates(points: Sequence[Point]) -> tuple[float, float]:
+def fit_two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, float]:
     """Fit the seconds per unit of two amounts of work by least squares; neither is below 0.
 
-    If the amounts are collinear, each of them gets half of the seconds.
+    If the amounts are collinear, ``share`` of the seconds belongs to the first amount.
     """
     import numpy as np
     from scipy.optimize import nnls
@@ -144,7 +154,7 @@ def fit_two_rates(points: Sequence[Point]) -> tuple[float, float]:
     (xx, xy), (_, yy) = amounts.T @ amounts
     if xy * xy > _ALIKE * xx * yy:
         xs, ys = amounts.T @ seconds
-        return float(xs / xx / 2), float(ys / yy / 2)
+        return float(share * xs / xx), float((1 - share) * ys / yy)
     first, second = nnls(amounts, seconds)[0]
     return float(first), float(second)
 

@@ -74,8 +74,7 @@ def predict(run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Poo
     """Predict a run on a pool.
 
     With ``alternating``, generation and training alternate in one task (``grpo``). Otherwise they are separate steps
-    (``mu_grpo``). What takes below 1 % of the time is left out: pods of prompts, averages and reports, the start of
-    verifiers, and the download of the base policy.
+    (``mu_grpo``). CPU pods that take seconds (prompts, averages, the report) are below 1 % of the time, and left out.
     """
     mu, updates = baseline_mu(run) if alternating else run.updates_per_stage, stages * run.updates_per_stage
     steps = _Steps(run, stages, shape, rates, pool)
@@ -127,14 +126,15 @@ def problem_count(run: RunSettings, measure: Measure) -> int:
     return most or run.evaluate.problems
 
 
-def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[int]:
-    """Return the numbers of sampled and of greedy responses of an evaluation, which an engine generates in turn."""
-    return [problems * settings.samples_per_problem] + ([problems] if settings.greedy else [])
+def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[float]:
+    """Return the number of responses of every call of an engine in an evaluation, whose parts are equally large."""
+    parts, samples = -(-problems // settings.problems_per_call), settings.samples_per_problem
+    return parts * [problems / parts * each for each in ((samples, 1) if settings.greedy else (samples,))]
 
 
 def evaluation_responses(run: RunSettings, measure: Measure) -> int:
     """Return the number of responses of one evaluation."""
-    return sum(evaluation_calls(measure.evaluation, problem_count(run, measure)))
+    return problem_count(run, measure) * (measure.evaluation.samples_per_problem + measure.evaluation.greedy)
 
 
 class _Steps:
@@ -166,7 +166,10 @@ class _Steps:
     def phases(self, mu: int | None) -> Iterator[Phase]:
         """Yield the phases of ``mu_grpo`` if ``mu`` is None, else those of ``grpo``."""
         run, stages, rates, engine_start = self._run, self._stages, self._rates, self._rates.each.engine_start_seconds
-        yield self._phase("policy", "prefetch", 1, 1, {"warm_start": rates.base}, written=self.base)
+        base: dict[Row, float] = {"load": self.base / _GB / rates.each.hub_gb_per_second}
+        if run.policy.tiny:
+            base = {"warm_start": rates.base}
+        yield self._phase("policy", "prefetch", 1, 1, base, written=self.base)
         if mu is None:
             pods, parts = stages * run.shards, -(-run.prompts.prompts_per_stage // run.rollout.prompts_per_call)
             # In one process, the evaluation of the policy has already started the engine.
@@ -175,7 +178,7 @@ class _Steps:
             generate: dict[Row, float] = {"load": load, "generate": generated}
             read, written = run.shards * self.starting, 2 * self.rollouts  # Parts of shards, then whole shards.
             yield self._phase("generate", "rollout", stages, pods, generate, self.generated, read, written)
-            verify: dict[Row, float] = {"verify": self._verification(stages * run.responses_per_stage)}
+            verify: dict[Row, float] = {"verify": stages * self._verification(run.responses_per_stage)}
             yield self._phase("verify", "verify", stages, stages, verify, read=self.rollouts)
         yield self._train(mu)
         policies, pods = stages + 1, (stages + 1) * len(run.measures)
@@ -208,7 +211,7 @@ class _Steps:
             seconds["load"] += stages * each.engine_start_seconds if engine.own_weights else 0.0
             seconds["generate"] = self._generation(refreshes * engines) / engines
             seconds["switch"] = refreshes * each.switch_seconds
-            seconds["verify"] = self._verification(stages * run.responses_per_stage)
+            seconds["verify"] = stages * self._verification(run.responses_per_stage)
             written += self.rollouts
         name = "optimize" if mu is None else "alternate"
         return self._phase(name, "train", stages, stages, seconds, tokens * trained, read, written)
@@ -247,7 +250,8 @@ class _Steps:
         longest = measure.evaluation.max_new_tokens
         calls = evaluation_calls(measure.evaluation, problem_count(self._run, measure))
         generate = (self._rates.evaluate.seconds(one, min(self._mean, float(longest)), longest) for one in calls)
-        return sum(generate) + self._verification(sum(calls))
+        return sum(generate) + self._verification(evaluation_responses(self._run, measure))
 
     def _verification(self, answers: int) -> float:
-        return self._rates.each.answer_seconds * answers / self._run.verify.workers
+        each = self._rates.each
+        return each.verifier_start_seconds + each.answer_seconds * answers / self._run.verify.workers

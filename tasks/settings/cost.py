@@ -81,8 +81,12 @@ class AssumptionSettings(Settings):
     """Time that an update takes, besides its forward and backward passes, to sum gradients and to step AdamW."""
     answer_seconds: Number = Field(ge=0)
     """Time that one worker of the verifier takes for one answer."""
+    verifier_start_seconds: Number = Field(ge=0)
+    """Time that the verifier takes to start."""
     store_gb_per_second: Number = Field(gt=0)
     """Transfer rate between a pod and the store."""
+    hub_gb_per_second: Number = Field(gt=0)
+    """Transfer rate from the hub to a pod."""
     bytes_per_token: Number = Field(gt=0)
     """Size of stored rollouts per response token: its id, log-probability and text, compressed."""
 

@@ -28,7 +28,8 @@ ASSUMED = COSTS.assumptions
 SIZES = (
     "policy.tiny.hidden_size=64 policy.tiny.warm_start.working_updates=2 policy.tiny.warm_start.guessing_updates=2 "
     "prompts.prompts_per_stage=24 prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 "
-    "rollout.responses_per_part=32 rollout.max_new_tokens=2 evaluate.problems=2 evaluate.max_new_tokens=2 "
+    "rollout.responses_per_part=32 rollout.max_new_tokens=2 evaluate.problems=10 evaluate.max_new_tokens=2 "
+    "evaluate.responses_per_part=20 "
     # Responses are too short for an answer, so nothing is judged. With this baseline wrong answers teach too.
     "optimize.objective.advantage.baseline_offset=-0.1 optimize.objective.advantage.scale=none "
     "optimize.responses_per_update=16 operation.updates_per_checkpoint=2 optimize.preset="
@@ -41,7 +42,7 @@ OF_ALL_POLICIES = (
 WORKFLOWS = {"mu_grpo": ("mu_grpo_2", 2, "asymre"), "grpo": ("grpo", 4, f"{OF_ALL_POLICIES} updates_per_rollout=4")}
 """Workflow, number of stages and further overrides of each run, by name."""
 STEP, TOKEN, TRAINED, SCORED, ANSWER = 0.5, 0.01, 0.003, 0.001, 0.02
-SWITCH, ENGINE, TRAINER, BASE, START = 0.25, 4.0, 5.0, 30.0, 20.0
+VERIFIER, SWITCH, ENGINE, TRAINER, BASE, START = 3.0, 0.25, 4.0, 5.0, 30.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ def with_planted_timings(finished: FinishedRun) -> History:
             parts = [32] * (facts["responses"] // 32)
             return {"load": 0.0, "generate": generating(parts, facts["responses"] * facts["response_tokens"])}
         if one.kind == "verdicts":
-            return {"load": 0.0, "verify": ANSWER * facts["responses"]}
+            return {"load": 0.0, "verify": VERIFIER + ANSWER * facts["responses"]}
         if one.kind == "evaluation":
-            generate = generating([8, 2], tokens_of[one.ref])  # Sampled, then greedy.
-            return {"load": ENGINE, "generate": generate, "verify": ANSWER * answers}
+            generate = generating([20, 5] * 2, tokens_of[one.ref])
+            return {"load": ENGINE, "generate": generate, "verify": VERIFIER + ANSWER * answers}
         if one.kind == "policy" and facts["stage"]:
             told = history.manifests[one.parents["verdicts"][0]].facts
             tokens = told["responses"] * told["response_tokens"]
@@ -109,7 +110,7 @@ def with_planted_timings(finished: FinishedRun) -> History:
                 refreshes = run.updates_per_stage // run.updates_per_rollout
                 calls = [told["responses"] // refreshes] * refreshes
                 found |= {"switch": SWITCH * refreshes, "generate": generating(calls, tokens)}
-                found["verify"] = ANSWER * told["responses"]
+                found["verify"] = VERIFIER + ANSWER * told["responses"]
             return found
         return {"warm_start": BASE} if one.kind == "policy" else {}
 
@@ -141,7 +142,7 @@ def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     assert rates.evaluate == rates.rollout
     each = rates.each
     assert (rates.trained_token, rates.scored_token) == pytest.approx((TRAINED, SCORED))
-    assert each.answer_seconds == pytest.approx(ANSWER)
+    assert (each.verifier_start_seconds, each.answer_seconds) == pytest.approx((VERIFIER, ANSWER))
     started = (each.engine_start_seconds, each.trainer_start_seconds, rates.base)
     assert started == pytest.approx((ENGINE, TRAINER, BASE))
     assert each.switch_seconds == pytest.approx(SWITCH if one.run.alternates else 0.0)

@@ -154,18 +154,19 @@ def test_how_often_a_response_passes_through_the_model(values: dict[str, object]
 
 
 @pytest.mark.parametrize(
-    ("points", "expected"),
+    ("points", "share", "expected"),
     [
-        ([(1.0, 10.0, 8.0), (1.0, 40.0, 23.0), (2.0, 5.0, 8.5)], (3, 0.5)),
-        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], (2.5, 0.25)),  # Collinear amounts share the seconds.
+        ([(1.0, 10.0, 8.0), (1.0, 40.0, 23.0), (2.0, 5.0, 8.5)], 0, (3, 0.5)),
+        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0.5, (2.5, 0.25)),  # Collinear amounts share the seconds.
+        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0, (0, 0.5)),
         # Without the constraint, a rate would be negative.
-        ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], (0, 5050 / 10200)),
-        ([(0.0, 10.0, 5.0)], (0, 0.5)),
-        ([(2.0, 0.0, 5.0)], (2.5, 0)),
-        ([(0.0, 0.0, 5.0)], (0, 0)),
+        ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], 0, (0, 5050 / 10200)),
+        ([(0.0, 10.0, 5.0)], 0, (0, 0.5)),
+        ([(2.0, 0.0, 5.0)], 0, (2.5, 0)),
+        ([(0.0, 0.0, 5.0)], 0, (0, 0)),
     ],
 )
-def test_two_rates_from_measurements(points: list[tuple], expected: tuple[float, float]) -> None:
-    first, second = fit_two_rates(points)
+def test_two_rates_from_measurements(points: list[tuple], share: float, expected: tuple[float, float]) -> None:
+    first, second = fit_two_rates(points, share)
     assert first == pytest.approx(expected[0])
     assert second == pytest.approx(expected[1], rel=0.02)

@@ -122,6 +122,7 @@ def test_one_process_worked_numbers() -> None:
         "prompt_tokens": 0.0,
         "update_seconds": 2.0,
         "answer_seconds": 0.001,
+        "verifier_start_seconds": 3.0,
         "switch_seconds": 0.5,
         "engine_start_seconds": 4.0,
         "trainer_start_seconds": 5.0,
@@ -135,11 +136,11 @@ def test_one_process_worked_numbers() -> None:
     assert shape is not None
     staged = predict(run, 2, shape, rates, here, alternating=False)
     generate = 2 * 2 * (0.1 * 16 + 0.01 * 32 * 8)  # stages x shards x one call of 32 responses
-    evaluate = 3 * (0.1 * 16 * 2 + 0.01 * 50 * 8 + 0.001 * 50)  # sampled and greedy, then verified
+    evaluate = 3 * (0.1 * 16 * 2 + 0.01 * 50 * 8 + 3.0 + 0.001 * 50)  # sampled and greedy, then verified
     both = {
         "warm_start": 30,
         "load": 3 * 4.0 + 2 * 5.0,
-        "verify": 2 * 0.001 * 64,
+        "verify": 2 * (3.0 + 0.001 * 64),
         "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
         "evaluate": evaluate,
         "start": 20,
