@@ -92,7 +92,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         updates = stages[-1].last_update - stages[0].first_update + 1
         amounts["switch_seconds"] = _phase_seconds("switch", trained) * measured.mu / updates
     elif not run.rollout.engine.own_weights:
-        amounts["switch_seconds"] = 0.0  # The engine uses the trainer's tensors.
+        assumed = assumed.model_copy(update={"switch_seconds": 0.0})  # The engine uses the trainer's tensors.
 
     def rates_on(settings: EngineSettings) -> EngineRates:
         """Return the rates on the GPUs of an engine, if they scale with one over the number of GPUs."""

@@ -33,16 +33,12 @@ class Pool:
         """Return the accelerator of a role."""
         return self.costs.accelerator(self.pods[role].accelerator)
 
-    def is_spot(self, role: Role) -> bool:
-        """Return whether a role's pods are GPUs on spot nodes."""
-        return role in self.pods and self.pods[role].interruptible
-
     def hour(self, role: Role) -> float:
         """Return the price of one pod per hour; pods without GPUs have none."""
         if role not in self.pods:
             return 0.0
-        price = self.gpu(role).price
-        return self.gpus_of(role) * (price.spot if self.is_spot(role) else price.on_demand)
+        pod, price = self.pods[role], self.gpu(role).price
+        return pod.gpus * (price.spot if pod.interruptible else price.on_demand)
 
 
 def pool_of(

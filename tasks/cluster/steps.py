@@ -84,12 +84,11 @@ def predict(run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Poo
     has_checkpoints = run.updates_per_stage > run.operation.updates_per_checkpoint
     seconds = {row: sum(one.seconds.get(row, 0.0) for one in phases) for row in ROWS}
     on_gpus = {row: sum(one.seconds.get(row, 0.0) * one.pod_gpus for one in phases) for row in ROWS}
-    spot, storage = sum(phase.price for phase in phases if pool.is_spot(phase.role)), pool.costs.storage
-    price = {
-        "GPUs, spot": spot,
-        "GPUs, on demand": sum(phase.price for phase in phases) - spot,
-        "storage and traffic": (kept * storage.gb_month * storage.months + read * storage.egress_gb) / _GB,
-    }
+    storage, price = pool.costs.storage, {"GPUs, spot": 0.0, "GPUs, on demand": 0.0}
+    for role, pod in pool.pods.items():
+        paid = sum(phase.price for phase in phases if phase.role == role)
+        price["GPUs, spot" if pod.interruptible else "GPUs, on demand"] += paid
+    price["storage and traffic"] = (kept * storage.gb_month * storage.months + read * storage.egress_gb) / _GB
     return Prediction(
         mu=mu,
         wall_seconds=sum(phase.wall_seconds for phase in phases),
