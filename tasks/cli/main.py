@@ -101,7 +101,7 @@ def preflight(
     The exit status is 1 if something prevents a run.
     """
     from tasks.cli.preflight import failed, preflight_json, preflight_table
-    from tasks.cluster.preflight import Target
+    from tasks.cluster.api import Target
     from tasks.cluster.preflight import preflight as ask
     from tasks.settings.deployment import DeploymentSettings
 

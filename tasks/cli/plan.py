@@ -1,7 +1,7 @@
 """Tables of the command ``plan``: numbers that follow from the settings of a run or of an experiment."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -67,27 +67,26 @@ def _plan_experiment(config: Path, overrides: str, stages: int, planner: Planner
     return [*tables, _costs(runs, plans, seeds)], values
 
 
-def _table(title: str, justify: Literal["left", "right"] = "right") -> Table:
-    """Return an empty table without a header, with columns for names, values and notes."""
+def _table(title: str, rows: Iterable[tuple[str, object, str]], justify: Literal["left", "right"] = "right") -> Table:
+    """Return a table without a header, of names, values and notes."""
     table = Table(title=title, box=box.SIMPLE_HEAD, show_header=False, title_justify="left", title_style="bold")
     table.add_column(no_wrap=True)
     table.add_column(justify=justify, no_wrap=justify == "right")
     table.add_column(style="dim")
+    for name, value, note in rows:
+        table.add_row(name, str(value), note)
     return table
 
 
 def _schedule(run: RunSettings, stages: int) -> Table:
-    table = _table("schedule")
     prompts, group, update = (
         run.prompts.prompts_per_stage,
         run.rollout.responses_per_prompt,
         run.optimize.responses_per_update,
     )
-    longest, mu = run.rollout.max_new_tokens, run.mu
-    responses, updates = run.responses_per_stage, run.updates_per_stage
-    policies, measures = stages + 1, run.measures
-    answers = [evaluation_responses(run, measure) for measure in measures]
-    rows: list[tuple[str, int | str, str]] = [
+    longest, mu, responses, updates = run.rollout.max_new_tokens, run.mu, run.responses_per_stage, run.updates_per_stage
+    policies, answers = stages + 1, [evaluation_responses(run, measure) for measure in run.measures]
+    rows = [
         ("stages", stages, "a constant of the workflow"),
         ("prompts per stage", prompts, f"{stages * prompts} in all"),
         ("responses per prompt", group, ""),
@@ -100,16 +99,14 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         ("mu, updates per rollout", mu, "" if run.updates_per_rollout else "all updates of a stage"),
         ("rollout refreshes", stages * updates // mu, f"{stages * updates} / {mu}"),
         ("staleness", f"0 to {mu - 1}", f"mean {(mu - 1) / 2:g} updates"),
-        ("evaluations", policies * len(measures), f"{policies} policies x {len(measures)} benchmarks"),
+        ("evaluations", policies * len(answers), f"{policies} policies x {len(answers)} benchmarks"),
         *(
             (f"  {measure.benchmark.name}", count, f"responses: {_describe_measure(run, measure)}")
-            for measure, count in zip(measures, answers, strict=True)
+            for measure, count in zip(run.measures, answers, strict=True)
         ),
         ("evaluation responses", policies * sum(answers), f"{policies} x {sum(answers)}"),
     ]
-    for name, value, note in rows:
-        table.add_row(name, str(value), note)
-    return table
+    return _table("schedule", rows)
 
 
 def _describe_measure(run: RunSettings, measure: Measure) -> str:
@@ -118,32 +115,27 @@ def _describe_measure(run: RunSettings, measure: Measure) -> str:
 
 
 def _objective(run: RunSettings) -> Table:
-    table = _table("objective", "left")
     preset = PRESETS[run.optimize.preset]
     modifier = "" if run.optimize.modifier == "none" else f" + {run.optimize.modifier}"
-    table.add_row("preset", f"{run.optimize.preset}{modifier}   [dim]{preset.source}[/]")
-    if preset.chosen:
-        table.add_row("", f"[dim]chosen here: {preset.chosen}[/]")
-    for name, value in describe(run.optimize.objective).items():
-        table.add_row(name, escape(value))
     warmup = f"AdamW, {run.optimize.warmup_updates} warm-up updates"
-    table.add_row("learning rate", f"{run.optimize.learning_rate:g}   [dim]{warmup}[/]")
-    return table
+    rows = [("preset", f"{run.optimize.preset}{modifier}   [dim]{preset.source}[/]", "")]
+    rows += [("", f"[dim]chosen here: {preset.chosen}[/]", "")] if preset.chosen else []
+    rows += [(name, escape(value), "") for name, value in describe(run.optimize.objective).items()]
+    rows += [("learning rate", f"{run.optimize.learning_rate:g}   [dim]{warmup}[/]", "")]
+    return _table("objective", rows, "left")
 
 
 def _memory(run: RunSettings) -> Table:
-    table = _table("memory, estimated")
     shape, engine, processes = shape_of(run.policy), run.rollout.engine, run.optimize.backend.processes
     if shape is None:
-        table.add_row("policy", "unknown", f"the shape of {run.policy.path} is unknown")
-        return table
-    table.add_row("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters")
-    for name, count in training_memory(run, shape, processes).items():
-        table.add_row(name, decimal(int(count)), "of training, in each process" if processes > 1 else "of training")
+        return _table("memory, estimated", [("policy", "unknown", f"the shape of {run.policy.path} is unknown")])
     rows, longest = engine.batch_size, run.rollout.max_new_tokens
     cache = rows * longest * shape.cache_bytes(engine.dtype)
-    table.add_row("KV cache", decimal(cache), f"{rows} responses x {longest} tokens")
-    return table
+    use = "of training, in each process" if processes > 1 else "of training"
+    training = [(name, decimal(int(size)), use) for name, size in training_memory(run, shape, processes).items()]
+    policy = ("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters")
+    kept = ("KV cache", decimal(cache), f"{rows} responses x {longest} tokens")
+    return _table("memory, estimated", [policy, *training, kept])
 
 
 def _runs(experiment: ExperimentSettings, runs: Sequence[PlannedRun], stages: int) -> Table:
@@ -196,11 +188,10 @@ def _cluster(plan: ClusterPlan, alternating: bool) -> list[Table]:
 
 
 def _compare(title: str, plan: ClusterPlan, cells: Callable[[Prediction], dict[str, str]]) -> Table:
-    table = number_table(title, [""], [f"mu_grpo, mu {plan.mu_grpo.mu}", f"grpo, mu {plan.grpo.mu}"])
+    """Return a table of both predictions; a row that is empty for both is left out."""
     mu_grpo, grpo = cells(plan.mu_grpo), cells(plan.grpo)
-    for name, cell in mu_grpo.items():
-        table.add_row(name, cell, grpo[name])
-    return table
+    rows = [(name, cell or DASH, grpo[name] or DASH) for name, cell in mu_grpo.items() if cell or grpo[name]]
+    return number_table(title, [""], [f"mu_grpo, mu {plan.mu_grpo.mu}", f"grpo, mu {plan.grpo.mu}"], rows)
 
 
 def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
@@ -229,55 +220,48 @@ def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
 def _side_by_side(plan: ClusterPlan) -> Table:
     """Return a table of the GPU-hours of both workflows by row of the ledger; without GPUs, of their seconds."""
 
-    def cells(prediction: Prediction) -> dict[str, str]:
-        seconds, show = (prediction.gpu_seconds, _hours) if plan.gpus else (prediction.seconds, duration)
-        rows = {f"  {label(row)}": show(seconds[row]) if row in seconds else DASH for row in ledger_rows}
-        wall = duration(prediction.wall_seconds)
-        counts = {
-            "updates": _count(prediction.updates),
-            "generated tokens": _count(prediction.generated_tokens),
-            "refreshes inside a task": _count(prediction.refreshes),
+    def cells(one: Prediction) -> dict[str, str]:
+        seconds, show = (one.gpu_seconds, _hours) if plan.gpus else (one.seconds, duration)
+        held, rows = sum(seconds.values()), {"wall-clock": duration(one.wall_seconds)}
+        rows |= {"GPU-hours": _hours(held)} if plan.gpus else {}
+        rows |= {f"  {label(row)}": show(seconds[row]) if row in seconds else "" for row in ROWS}
+        rows |= {"GPU-hours of idle GPUs": _hours(plan.gpus * one.wall_seconds - held)} if plan.gpus else {}
+        rows |= {
+            "updates": _count(one.updates),
+            "generated tokens": _count(one.generated_tokens),
+            "refreshes inside a task": _count(one.refreshes),
         }
-        if not plan.gpus:
-            return {"wall-clock": wall, **rows, **counts}
-        held = sum(seconds.values())
-        return {
-            "wall-clock": wall,
-            "GPU-hours": _hours(held),
-            **rows,
-            "GPU-hours of idle GPUs": _hours(plan.gpus * prediction.wall_seconds - held),
-            **counts,
-            "generated tokens/s, per GPU": f"{prediction.generated_tokens / seconds['generate']:,.0f}",
-            "trained tokens/s, per GPU": f"{prediction.trained_tokens / seconds['optimize']:,.0f}",
-            plan.currency: f"{sum(prediction.price.values()):,.2f}",
-            "speed": f"{plan.grpo.wall_seconds / prediction.wall_seconds:.2f}x",
-        }
+        if plan.gpus:
+            rows |= {
+                "generated tokens/s, per GPU": f"{one.generated_tokens / seconds['generate']:,.0f}",
+                "trained tokens/s, per GPU": f"{one.trained_tokens / seconds['optimize']:,.0f}",
+                plan.currency: f"{sum(one.price.values()):,.2f}",
+                "speed": f"{plan.grpo.wall_seconds / one.wall_seconds:.2f}x",
+            }
+        return rows
 
-    both = [prediction.gpu_seconds if plan.gpus else prediction.seconds for prediction in (plan.mu_grpo, plan.grpo)]
-    ledger_rows = [row for row in ROWS if any(row in seconds for seconds in both)]
     where = f"on {pluralize(plan.gpus, 'GPU')}" if plan.gpus else "in one process"
     return _compare(f"Mu-GRPO beside GRPO {where}, the same updates, estimated", plan, cells)
 
 
 def _storage(plan: ClusterPlan) -> Table:
-    def cells(prediction: Prediction) -> dict[str, str]:
-        sizes = {
-            "policies, with AdamW's moments": prediction.policy_bytes,
-            "rollouts": prediction.kept_bytes - prediction.policy_bytes,
-            "kept": prediction.kept_bytes,
-            "besides, while a stage trains": prediction.unfinished_bytes,
-            "written": prediction.written_bytes,
+    def cells(one: Prediction) -> dict[str, str]:
+        return {
+            "policies, with AdamW's moments": decimal(int(one.policy_bytes)),
+            "rollouts": decimal(int(one.kept_bytes - one.policy_bytes)),
+            "kept": decimal(int(one.kept_bytes)),
+            "besides, while a stage trains": decimal(int(one.unfinished_bytes)),
+            "written": decimal(int(one.written_bytes)),
+            # One machine reads nothing from the store that it wrote itself.
+            "read": decimal(int(one.read_bytes)) if plan.gpus else "",
         }
-        if plan.gpus:  # One machine reads nothing from the store that it wrote itself.
-            sizes["read"] = prediction.read_bytes
-        return {name: decimal(int(size)) for name, size in sizes.items()}
 
     return _compare("storage and traffic, estimated", plan, cells)
 
 
 def _price(plan: ClusterPlan) -> Table:
-    def cells(prediction: Prediction) -> dict[str, str]:
-        prices = {**prediction.price, "all": sum(prediction.price.values())}
+    def cells(one: Prediction) -> dict[str, str]:
+        prices = {**one.price, "all": sum(one.price.values())}
         return {name: f"{price:,.2f}" for name, price in prices.items()}
 
     return _compare(f"price in {plan.currency}, estimated", plan, cells)

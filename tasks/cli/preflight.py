@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from tasks.cluster.api import Finding, State
-from tasks.cluster.preflight import Target
+from tasks.cluster.api import Finding, State, Target
 
 _STYLES: dict[State, str] = {"ok": "green", "warning": "yellow", "failed": "bold red", "not tried": "dim"}
 

@@ -39,6 +39,27 @@ class Finding:
     fix: str = ""
 
 
+@dataclass(frozen=True)
+class Target:
+    """Target cluster of a run.
+
+    Without a kubeconfig and a context, those of the user are used. Without the address of Flyte, Flyte is not checked.
+    """
+
+    project: str = "mu-grpo"
+    domain: str = "development"
+    kubeconfig: Path | None = None
+    context: str | None = None
+    flyte: str | None = None
+    seconds: float = 10.0
+    """Longest wait for an answer, in seconds."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace in which Flyte starts the run's pods."""
+        return f"{self.project}-{self.domain}"
+
+
 class Unknown(Exception):
     """A server gave no answer. ``fix`` says how to get one, ``reason`` is the reason in the API server's status."""
 
@@ -90,27 +111,25 @@ def required_permissions(namespace: str, secret: str) -> dict[str, Permission]:
 class Api:
     """Client of an API server, for the namespace of a run's pods and for their secret.
 
-    Every method raises ``Unknown`` if the server does not answer within ``seconds``.
+    Every method raises ``Unknown`` if the server does not answer within ``target.seconds``.
     """
 
-    def __init__(
-        self, kubeconfig: Path | None, context: str | None, namespace: str, secret: str, seconds: float
-    ) -> None:
+    def __init__(self, target: Target, secret: str) -> None:
         """Log in with a kubeconfig as kubectl does, or with the service account in a pod without a kubeconfig."""
         from kubernetes import client, config  # The import takes half a second, and only a preflight needs it.
 
-        self.namespace, self.required = namespace, required_permissions(namespace, secret)
-        self.denied: list[str] = []
-        configuration, self._seconds = client.Configuration(), seconds
+        self.namespace, self._seconds, self.denied = target.namespace, target.seconds, list[str]()
+        self.required = required_permissions(target.namespace, secret)
+        configuration = client.Configuration()
         configuration.retries = False
-        own = kubeconfig or os.environ.get("KUBECONFIG")
-        in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and not (own or context)
+        own = target.kubeconfig or os.environ.get("KUBECONFIG")
+        in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and not (own or target.context)
         file = str(own or "~/.kube/config")
         try:
             if in_pod:
                 config.load_incluster_config(configuration)
             else:
-                config.load_kube_config(file, context, configuration)
+                config.load_kube_config(file, target.context, configuration)
         except Exception as error:  # A malformed file can raise any exception.
             raise Unknown(f"{'this pod' if in_pod else file}: {error}", _LOGIN) from None
         self._client, self.address = client.ApiClient(configuration), str(configuration.host)

@@ -1,22 +1,15 @@
 """Rates that are measured in a finished run, for the plan of another run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tasks.cluster.rates import EngineRates, Rates, passes
 from tasks.cluster.steps import evaluation_calls
 from tasks.errors import DataError, SettingsError
-from tasks.settings import (
-    EngineSettings,
-    EvaluationSettings,
-    OptimizeSettings,
-    PolicySettings,
-    RolloutSettings,
-    RunSettings,
-)
+from tasks.settings import EngineSettings, RunSettings
+from tasks.settings.base import flat
 from tasks.settings.cost import AssumptionSettings
-from tasks.settings.verify import VerifySettings
 
 if TYPE_CHECKING:  # A plan without a store imports neither numpy nor pyarrow.
     from tasks.report.history import History
@@ -27,8 +20,8 @@ Point = tuple[float, float, float]
 """Two amounts of work, and the seconds of both together."""
 _ALIKE = 0.97
 """Squared cosine above which two amounts are collinear, so that a fit cannot separate their seconds."""
-_OF_THE_LOOP = ("updates_per_rollout", "rollout", "verify")
-"""Settings of an alternating step that are not settings of the optimizer."""
+_SAME = ("policy.path", "policy.tiny", "rollout.engine.kind", "optimize.backend.kind", "optimize.lora")
+"""Settings that both runs must share, without which rates do not apply."""
 
 
 def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tuple[Rates, str]:
@@ -42,11 +35,10 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
     from tasks.report.history import load_finished
     from tasks.stored.runs import find_reports
 
-    def alternates(report: "Manifest") -> bool:
-        return report.settings.get("updates_per_rollout") is not None
-
     place, reports = store.ref.uri, find_reports(store)
-    report = next((one for one in reports if alternates(one) == run.alternates), reports[0])
+    report = next(
+        (one for one in reports if (one.settings.get("updates_per_rollout") is not None) == run.alternates), reports[0]
+    )
     history = load_finished(store, report)
     if not history.stages:
         raise DataError(f"{place}: its run made no update, so no rates can be measured from it. Name another store.")
@@ -62,64 +54,49 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     """
     from tasks.report.ledger import make_ledger
 
-    last, base = history.stages[-1], history.of_kind("policy")[0]
-    own = last.policy.settings
-    alternates = "updates_per_rollout" in own
     try:
-        rollout = RolloutSettings.parse(own["rollout"] if alternates else last.rollouts[0].settings)
-        verify = VerifySettings.parse(own["verify"] if alternates else last.verdicts[0].settings)
-        optimize = OptimizeSettings.parse({key: value for key, value in own.items() if key not in _OF_THE_LOOP})
-        policy = PolicySettings.parse(base.settings)
-        sampled, checked = _evaluations(history, rollout.engine)
+        measured = RunSettings.parse(history.settings)
     except SettingsError as error:
         raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
-    _check_same_kind(run, policy, rollout, optimize, place)
-    # Stages with another kind of training than the last one belong to another run, which this run continued.
-    stages = [stage for stage in history.stages if ("updates_per_rollout" in stage.policy.settings) == alternates]
-    trained, tokens = [stage.policy for stage in stages], 0.0
-    for stage in stages:
-        generators, verifiers = ([stage.policy], [stage.policy]) if alternates else (stage.rollouts, stage.verdicts)
-        facts, calls = stage.verdicts[0].facts, sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
-        responses, mean = facts["responses"], _mean_tokens(facts)
-        steps = calls * _steps(rollout.engine, responses / calls, mean, rollout.max_new_tokens)
-        sampled.append((steps, responses * mean, _phase_seconds("generate", generators)))
-        checked.append((1.0, responses, _phase_seconds("verify", verifiers)))
-        tokens += responses * mean
-    step, row = fit_two_rates(sampled, share=0.5)
-    verifier, answer = fit_two_rates(checked)
-    processes = optimize.backend.processes / run.optimize.backend.processes
-    (trained_passes, scored_passes), before = passes(optimize), 1 + optimize.objective.needs_reference
-    forward = _phase_seconds("logp", trained) / (before * tokens)
+    _check_same_kind(run, measured, place)
+    engine, stages, everything = measured.rollout.engine, history.stages, history.manifests.values()
+    (step, row), (verifier, answer) = _decoding_rates(measured, history), _verification_rates(history)
+    trained, last, evaluated = [one.policy for one in stages], stages[-1].verdicts[0], history.of_kind("evaluation")
+    tokens = sum(_tokens(one.verdicts[0].facts) for one in stages)
+    processes = measured.optimize.backend.processes / run.optimize.backend.processes
+    (trained_passes, scored_passes), before = passes(measured.optimize), 1 + measured.optimize.objective.needs_reference
+    forward = _phase_seconds("logp", everything) / (before * tokens)
     # The other forward passes, such as those of a proximal policy, are in phase optimize.
-    update = max(0.0, _phase_seconds("optimize", trained) / tokens - (scored_passes - before) * forward)
-    ledger, started = make_ledger(history).seconds, {one.timings.process for one in history.manifests.values()}
+    update = max(0.0, _phase_seconds("optimize", everything) / tokens - (scored_passes - before) * forward)
+    ledger, started = make_ledger(history).seconds, {one.timings.process for one in everything}
     stored = sum(file.bytes for stage in stages for one in stage.rollouts for file in one.files.values())
     # Evaluations of a policy in one process share an engine.
-    evaluations = history.of_kind("evaluation")
-    engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluations}
-    engine = _phase_seconds("load", evaluations) / len(engines)
+    engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluated}
+    engine_start = _phase_seconds("load", evaluated) / len(engines)
     # An alternating task starts the trainer and an engine, unless the engine uses the trainer's weights.
-    engine_start = engine if alternates and rollout.engine.own_weights else 0.0
+    both = measured.alternates and engine.own_weights
     amounts = {
         # The last stage is the best estimate of later stages.
-        "response_share": _mean_tokens(last.verdicts[0].facts) / run.rollout.max_new_tokens,
+        "response_share": min(1.0, _tokens(last.facts) / last.facts["responses"] / run.rollout.max_new_tokens),
         "prompt_tokens": 0.0,  # Included in the seconds of a response.
         "pod_start_seconds": ledger.get("start", 0.0) / len(started),
-        "engine_start_seconds": engine,
-        "trainer_start_seconds": max(0.0, _phase_seconds("load", trained) / len(stages) - engine_start),
+        "engine_start_seconds": engine_start,
+        "trainer_start_seconds": max(0.0, _phase_seconds("load", trained) / len(stages) - both * engine_start),
         "update_seconds": 0.0,  # Included in the seconds of the tokens.
-        "answer_seconds": answer * verify.workers,
+        "answer_seconds": answer * last.settings["workers"],
         "verifier_start_seconds": verifier,
         "store_gb_per_second": math.inf,  # Transfers are included in the seconds of the steps.
         "bytes_per_token": stored / tokens,
     }
-    if alternates:
-        updates = sum(stage.last_update - stage.first_update + 1 for stage in stages)
-        amounts["switch_seconds"] = _phase_seconds("switch", trained) * history.updates_per_rollout / updates
+    if measured.alternates:
+        updates = stages[-1].last_update - stages[0].first_update + 1
+        amounts["switch_seconds"] = _phase_seconds("switch", trained) * measured.mu / updates
+    elif not run.rollout.engine.own_weights:
+        assumed = assumed.model_copy(update={"switch_seconds": 0.0})  # The engine uses the trainer's tensors.
 
     def rates_on(settings: EngineSettings) -> EngineRates:
         """Return the rates on the GPUs of an engine, if they scale with one over the number of GPUs."""
-        gpus = rollout.engine.tensor_parallel / settings.tensor_parallel
+        gpus = engine.tensor_parallel / settings.tensor_parallel
         return EngineRates(settings.refills, settings.batch_size, step * gpus, row * gpus)
 
     return Rates(
@@ -129,9 +106,40 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         evaluate=rates_on(run.evaluation_engine),
         trained_token=update / trained_passes * processes,
         scored_token=forward * processes,
-        base=_phase_seconds("warm_start", [base]),
+        base=_phase_seconds("warm_start", everything),
         rest=ledger.get("rest", 0.0) / len(stages),
     )
+
+
+def _decoding_rates(run: RunSettings, history: "History") -> tuple[float, float]:
+    """Return the seconds of a decode step and of a row in it, from generation for training and for evaluations."""
+    engine, points = run.rollout.engine, list[Point]()
+    rates = EngineRates(engine.refills, engine.batch_size, step=0.0, row=0.0)
+    for stage in history.stages:
+        calls = sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
+        facts, seconds = stage.verdicts[0].facts, _phase_seconds("generate", [stage.policy, *stage.rollouts])
+        responses, tokens = facts["responses"], _tokens(facts)
+        steps = calls * rates.steps(responses / calls, tokens / responses, run.rollout.max_new_tokens)
+        points.append((steps, tokens, seconds))
+    settings = {one.benchmark.name: one.evaluation for one in run.measures}
+    for one in (one for policy in history.evaluated for one in policy.evaluations):
+        evaluation, mean = settings[one.benchmark], one.response_tokens
+        if mean and evaluation.engine == engine:
+            sizes, made = evaluation_calls(evaluation, one.problems), history.manifests[one.evaluation]
+            steps = sum(rates.steps(size, mean, evaluation.max_new_tokens) for size in sizes)
+            points.append((steps, sum(sizes) * mean, _phase_seconds("generate", [made])))
+    return fit_two_rates(points, share=0.5)
+
+
+def _verification_rates(history: "History") -> tuple[float, float]:
+    """Return the seconds of the verifier's start and of an answer, with as many workers as the run had."""
+    points: list[Point] = [
+        (1.0, one.verdicts[0].facts["responses"], _phase_seconds("verify", [one.policy, *one.verdicts]))
+        for one in history.stages
+    ]
+    for one in (one for policy in history.evaluated for one in policy.evaluations):
+        points.append((1.0, sum(one.outcomes.values()), _phase_seconds("verify", [history.manifests[one.evaluation]])))
+    return fit_two_rates(points)
 
 
 def fit_two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, float]:
@@ -151,48 +159,21 @@ def fit_two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, f
     return float(first), float(second)
 
 
-def _evaluations(history: "History", engine: EngineSettings) -> tuple[list[Point], list[Point]]:
-    """Return the points of evaluations: decode steps and tokens of the same engine, and verifier starts and answers."""
-    sampled, checked = list[Point](), list[Point]()
-    for one in (one for policy in history.evaluated for one in policy.evaluations):
-        manifest = history.manifests[one.evaluation]
-        settings, mean = EvaluationSettings.parse(manifest.settings), one.response_tokens
-        checked.append((1.0, sum(one.outcomes.values()), _phase_seconds("verify", [manifest])))
-        if mean and settings.engine in (None, engine):
-            calls = [problems * each for problems, each in evaluation_calls(settings, one.problems)]
-            steps = sum(_steps(engine, call, mean, settings.max_new_tokens) for call in calls)
-            sampled.append((steps, sum(calls) * mean, _phase_seconds("generate", [manifest])))
-    return sampled, checked
+def _tokens(facts: Mapping[str, Any]) -> float:
+    """Return the number of tokens of the responses that verdicts judge, of which the missing ones have none."""
+    tokens: float = facts["response_tokens"] * (facts["responses"] - facts["outcomes"].get("missing", 0))
+    return tokens
 
 
-def _steps(engine: EngineSettings, responses: float, mean: float, longest: int) -> float:
-    return EngineRates(engine.refills, engine.batch_size, 0.0, 0.0).steps(responses, mean, longest)
-
-
-def _mean_tokens(facts: Mapping[str, Any]) -> float:
-    """Return the mean number of tokens of the responses that verdicts judge, of which the missing ones have none."""
-    missing: int = facts["outcomes"].get("missing", 0)
-    mean: float = facts["response_tokens"] * (1 - missing / facts["responses"])
-    return mean
-
-
-def _phase_seconds(phase: str, makers: Sequence["Manifest"]) -> float:
+def _phase_seconds(phase: str, makers: Iterable["Manifest"]) -> float:
     return sum(one.timings.phases.get(phase, 0.0) for one in makers)
 
 
-def _check_same_kind(
-    run: RunSettings, policy: PolicySettings, rollout: RolloutSettings, optimize: OptimizeSettings, place: str
-) -> None:
-    tiny, planned = (one.tiny and one.tiny.model_dump(exclude={"warm_start"}) for one in (policy, run.policy))
-    for name, there, here in (
-        ("policy.path", policy.path, run.policy.path),
-        ("policy.tiny", tiny, planned),
-        ("rollout.engine.kind", rollout.engine.kind, run.rollout.engine.kind),
-        ("optimize.backend.kind", optimize.backend.kind, run.optimize.backend.kind),
-        ("optimize.lora", optimize.lora, run.optimize.lora),
-    ):
-        if there != here:
+def _check_same_kind(run: RunSettings, measured: RunSettings, place: str) -> None:
+    there, here = (flat(one.model_dump(exclude={"policy": {"tiny": {"warm_start"}}})) for one in (measured, run))
+    for name in there | here:
+        if name.startswith(_SAME) and there.get(name) != here.get(name):
             raise DataError(
-                f"{place}: its run has {name} {there}, the planned one {here}, so its rates do not apply. Name "
-                "the store of a run like the planned one, or leave --measured out."
+                f"{place}: its run has {name} {there.get(name)}, the planned one {here.get(name)}, so its rates do not "
+                "apply. Name the store of a run like the planned one, or leave --measured out."
             )

@@ -74,23 +74,21 @@ def plan_cluster(
         )
     if gpus == 0 and accelerator is not None:
         raise SettingsError(f"accelerator: {accelerator!r} with gpus 0; allowed: none")
-    costs, pool = CostSettings.read(prices), None
+    costs = CostSettings.read(prices)
+    deployment = DeploymentSettings.current() if gpus and os.environ.get(VARIABLE) else None
+    pool = pool_of(run, gpus, accelerator, costs, deployment)
     lines = [Assumption("prices", str(prices), "given", "examples, unless the file is yours")]
-    if gpus:
-        deployment = DeploymentSettings.current() if os.environ.get(VARIABLE) else None
-        pool = pool_of(run, gpus, accelerator, costs, deployment)
-        lines += _places(run, shape, pool)
-    if store is not None:
+    lines += _places(run, shape, pool) if gpus else ()
+    if store is None:
+        rates = assumed_rates(run, shape, pool)
+    else:
         from tasks.store import Store
 
         rates, name = measure(run, Store.open(store, create=False), costs.assumptions)
         lines.append(Assumption("rates", name, "measured", store))
-        if pool:
+        if gpus:
             start = rates.each.pod_start_seconds + costs.assumptions.pod_start_seconds
             rates = replace(rates, each=rates.each.model_copy(update={"pod_start_seconds": start}))
-    else:
-        assert pool is not None
-        rates = assumed_rates(run, shape, pool)
     lines += _rates(rates, pool)
     mu_grpo, grpo = (predict(run, stages, shape, rates, pool, alternating) for alternating in (False, True))
     return ClusterPlan(gpus, costs.currency, mu_grpo, grpo, tuple(lines))
@@ -108,9 +106,9 @@ def _places(run: RunSettings, shape: Shape, pool: Pool) -> Iterator[Assumption]:
     yield Assumption("interruptions", "none", "assumed", "work that spot nodes lose comes on top")
 
 
-def _rates(rates: Rates, pool: Pool | None) -> Iterator[Assumption]:
+def _rates(rates: Rates, pool: Pool) -> Iterator[Assumption]:
     # Speeds that were not measured have the source of their accelerator.
-    speed: Source = "measured" if rates.measured or pool is None else pool.gpu("rollout").throughput.source
+    speed: Source = "measured" if rates.measured else pool.gpu("rollout").throughput.source
     yield Assumption("rows decoded at once", str(rates.rollout.rows), "given", "rollout.engine.batch_size, if it fits")
     for name, seconds in (
         ("decode step", rates.rollout.step),

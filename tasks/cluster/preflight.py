@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Unknown, run_check
+from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Target, Unknown, run_check
 from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, NodeMatch, Obstacle, match_node, role_pod
 from tasks.cluster.services import check_flyte, check_image, probe_store, version_numbers
 from tasks.formats import first_names
@@ -21,27 +20,6 @@ _APPLY = "kubectl apply -k k8s/overlays/<yours>"
 _QUOTA = re.compile(r"exceeded quota: .*requested: (.*), used: .*, limited: (.*)")
 
 
-@dataclass(frozen=True)
-class Target:
-    """Target cluster of a run.
-
-    Without a kubeconfig and a context, those of the user are used. Without the address of Flyte, Flyte is not checked.
-    """
-
-    project: str = "mu-grpo"
-    domain: str = "development"
-    kubeconfig: Path | None = None
-    context: str | None = None
-    flyte: str | None = None
-    seconds: float = 10.0
-    """Longest wait for an answer, in seconds."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace in which Flyte starts the run's pods."""
-        return f"{self.project}-{self.domain}"
-
-
 def workflow_of(run: RunSettings) -> str:
     """Return the registered name of a run's workflow."""
     return "workflows.grpo.grpo" if run.alternates else "workflows.mu_grpo.mu_grpo"
@@ -52,32 +30,26 @@ def roles_of(run: RunSettings) -> tuple[Role, ...]:
     return tuple(role for role in ROLES if not run.alternates or role not in ("verify", "rollout"))
 
 
-def image_names(deployment: DeploymentSettings, run: RunSettings) -> list[str]:
-    """Return the names of the images of a run's roles, without duplicates."""
-    return list(dict.fromkeys(deployment.image(role, run.alternates) for role in roles_of(run)))
-
-
 def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) -> list[Finding]:
     """Run all checks, and return their findings."""
-    findings, nodes, seconds = list[Finding](), list[Object](), target.seconds
+    findings, nodes = list[Finding](), list[Object]()
     try:
-        api = Api(target.kubeconfig, target.context, target.namespace, deployment.secrets.name, seconds)
+        api = Api(target, deployment.secrets.name)
         cluster = _Cluster(api, run, deployment)
         # Without an answer to one of these two, no other question to the API server can succeed.
         findings += [Finding("API server", *cluster.server()), Finding("permissions", *cluster.permissions())]
-        findings.append(run_check("namespace", cluster.namespace))
-        findings.append(run_check("secrets", cluster.secrets))
-        findings.append(run_check("PyTorchJob", cluster.training_operator))
+        checks = {"namespace": cluster.namespace, "secrets": cluster.secrets, "PyTorchJob": cluster.training_operator}
+        findings += [run_check(name, check) for name, check in checks.items()]
         nodes += api.read("nodes")["items"]
         findings += cluster.pods(nodes)
     except Unknown as error:
         silent = Finding("nodes", "not tried", error.why, error.fix)
         findings.append(silent if findings else replace(silent, name="API server", state="failed"))
-    findings.append(Finding("store", *probe_store(run.store, seconds)))
-    for image in image_names(deployment, run):
+    findings.append(Finding("store", *probe_store(run.store, target.seconds)))
+    for image in dict.fromkeys(deployment.image(role, run.alternates) for role in roles_of(run)):
         name = f"image {image.rpartition('/')[2].partition(':')[0]}"
-        findings.append(Finding(name, *check_image(image, nodes, seconds)))
-    return findings + check_flyte(target.flyte, target.project, target.domain, workflow_of(run), seconds)
+        findings.append(Finding(name, *check_image(image, nodes, target.seconds)))
+    return findings + check_flyte(target, workflow_of(run))
 
 
 class _Cluster:

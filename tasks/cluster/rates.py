@@ -14,7 +14,7 @@ _GB = 1e9
 
 @dataclass(frozen=True)
 class Pool:
-    """GPUs of a cluster, and the pods that use them."""
+    """GPUs of a cluster, and the pods that use them; without GPUs, one process on this machine."""
 
     gpus: int
     pods: Mapping[Role, PodSettings]
@@ -33,35 +33,29 @@ class Pool:
         """Return the accelerator of a role."""
         return self.costs.accelerator(self.pods[role].accelerator)
 
-    def hour(self, role: Role) -> tuple[str, float]:
-        """Return the line of the bill that one pod belongs to, and its price per hour; pods without GPUs have none."""
+    def hour(self, role: Role) -> float:
+        """Return the price of one pod per hour; pods without GPUs have none."""
         if role not in self.pods:
-            return "", 0.0
+            return 0.0
         pod, price = self.pods[role], self.gpu(role).price
-        if pod.interruptible:
-            return "GPUs, spot", pod.gpus * price.spot
-        return "GPUs, on demand", pod.gpus * price.on_demand
+        return pod.gpus * (price.spot if pod.interruptible else price.on_demand)
 
 
 def pool_of(
     run: RunSettings, gpus: int, accelerator: str | None, costs: CostSettings, deployment: DeploymentSettings | None
 ) -> Pool:
-    """Return the pods of every role on a number of GPUs.
+    """Return the pods of every role on a number of GPUs; for 0, the process on this machine.
 
     Without a deployment, a pod has the GPUs that its step uses, generation and evaluation run on spot nodes, and
-    training runs on demand, as in configs/deployments.
-
-    Args:
-        run: settings of the run.
-        gpus: number of GPUs of the cluster.
-        accelerator: row of the prices for all roles; None means that of the deployment, or the first row.
-        costs: prices and assumptions.
-        deployment: settings of the deployment, or None.
+    training runs on demand, as in configs/deployments. ``accelerator`` is the row of the prices for all roles; None
+    means that of the deployment, or the first row.
 
     Raises:
         SettingsError: a pod has too few GPUs for its step, the cluster has too few for a pod, or the prices do not have
             the accelerator.
     """
+    if gpus == 0:
+        return Pool(0, {}, run.optimize.backend.processes, 1, costs)
     wanted: dict[Role, tuple[str, int]] = {
         "rollout": ("rollout.engine.tensor_parallel", run.rollout.engine.tensor_parallel),
         "evaluate": ("evaluate.engine.tensor_parallel", run.evaluation_engine.tensor_parallel),
@@ -101,15 +95,10 @@ class EngineRates:
     """Seconds of a row in a decode step, for reading its keys and values and for its operations."""
 
     def steps(self, responses: float, mean: float, longest: int) -> float:
-        """Return the number of decode steps of one call.
+        """Return the decode steps of one call, whose responses have ``mean`` tokens, and the longest ``longest``.
 
         An engine that refills its slots waits for the longest response once, at the end of the call. Another engine
         decodes batches, each of which takes as many steps as its longest response has tokens.
-
-        Args:
-            responses: number of responses.
-            mean: tokens of a response on average.
-            longest: tokens of the longest response.
         """
         if responses <= self.rows:
             return longest if responses else 0.0
@@ -117,7 +106,7 @@ class EngineRates:
             return responses * mean / self.rows + longest - mean
         return float(-(-responses // self.rows) * longest)
 
-    def seconds(self, responses: int, mean: float, longest: int) -> float:
+    def seconds(self, responses: float, mean: float, longest: int) -> float:
         """Return the seconds of one call."""
         return self.step * self.steps(responses, mean, longest) + self.row * responses * mean
 

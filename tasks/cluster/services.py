@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from tasks.cluster.api import Finding, Object, Result, Unknown, root_cause, run_check
+from tasks.cluster.api import Finding, Object, Result, Target, Unknown, root_cause, run_check
 from tasks.errors import ArtifactError
 from tasks.settings.deployment import VARIABLE
 from tasks.store.layout import PREFLIGHT
@@ -111,18 +111,18 @@ def version_numbers(version: str) -> tuple[int, ...] | None:
     return tuple(map(int, found.groups())) if found else None
 
 
-def check_flyte(url: str | None, project: str, domain: str, workflow: str, seconds: float) -> list[Finding]:
+def check_flyte(target: Target, workflow: str) -> list[Finding]:
     """Check that Flyte's admin answers at its HTTP address, and that the workflow is registered there."""
-    address = (url or "").rstrip("/").removesuffix("/console")
+    address = (target.flyte or "").rstrip("/").removesuffix("/console")
     if not address:
         server = Finding("Flyte", "not tried", "its address is not given", "--flyte https://...")
     elif urlsplit(address).scheme not in ("http", "https"):
         server = Finding("Flyte", "failed", f"{address} is not an http address", "--flyte https://... or http://...")
     else:
-        server = run_check("Flyte", partial(_admin, address, seconds), "failed")
+        server = run_check("Flyte", partial(_admin, address, target.seconds), "failed")
     if server.state in ("failed", "not tried"):
         return [server, Finding("workflow", "not tried", "needs Flyte")]
-    return [server, run_check("workflow", partial(_workflow, address, project, domain, workflow, seconds))]
+    return [server, run_check("workflow", partial(_workflow, address, target, workflow))]
 
 
 def _admin(address: str, seconds: float) -> Result:
@@ -139,9 +139,10 @@ def _admin(address: str, seconds: float) -> Result:
     return "ok", found, ""
 
 
-def _workflow(address: str, project: str, domain: str, workflow: str, seconds: float) -> Result:
+def _workflow(address: str, target: Target, workflow: str) -> Result:
+    project, domain = target.project, target.domain
     latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
-    answer = _fetch(f"{address}/api/v1/workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", seconds)
+    answer = _fetch(f"{address}/api/v1/workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", target.seconds)
     if answer.status_code in (401, 403):
         raise Unknown(f"{address} asks for a login, which is not tried here", "Look at its console, logged in")
     content = _parse_object(answer)

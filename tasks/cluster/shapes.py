@@ -75,20 +75,18 @@ def shape_of(policy: PolicySettings) -> Shape | None:
         DataError: the folder of the policy cannot be read.
     """
     if policy.tiny is not None:
-        tiny, parameters = policy.tiny, tiny_parameters(policy.tiny)
-        sizes = (tiny.layers, tiny.hidden_size, tiny.intermediate_size, tiny.heads, tiny.key_value_heads)
-        width, stored = tiny.hidden_size // tiny.heads, BYTES["float32"] * parameters
-        return Shape(parameters, *sizes, width, _TINY_VOCABULARY, stored)
+        return _of_tiny(policy.tiny)
     folder = Path(policy.path or "").expanduser()
     return _of_folder(folder) if policy.path and folder.is_dir() else KNOWN.get(policy.path or "")
 
 
-def tiny_parameters(tiny: TinyPolicySettings) -> int:
-    """Return the number of parameters of the tiny policy."""
+def _of_tiny(tiny: TinyPolicySettings) -> Shape:
     hidden, width = tiny.hidden_size, tiny.hidden_size // tiny.heads
     attention = 2 * hidden * hidden + 2 * hidden * width * tiny.key_value_heads + 2 * width
     layer = attention + 3 * hidden * tiny.intermediate_size + 2 * hidden
-    return _TINY_VOCABULARY * hidden + hidden + tiny.layers * layer
+    parameters = _TINY_VOCABULARY * hidden + hidden + tiny.layers * layer
+    sizes = (tiny.layers, hidden, tiny.intermediate_size, tiny.heads, tiny.key_value_heads)
+    return Shape(parameters, *sizes, width, _TINY_VOCABULARY, BYTES["float32"] * parameters)
 
 
 def _of_folder(folder: Path) -> Shape | None:

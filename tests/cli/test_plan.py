@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from tasks.cli.main import app
 from tasks.cluster.plan import plan_cluster
-from tasks.cluster.shapes import tiny_parameters
+from tasks.cluster.shapes import shape_of
 from tasks.errors import UserError
-from tasks.settings import RunSettings
+from tasks.settings import PolicySettings, RunSettings
 from tasks.settings.deployment import VARIABLE, DeploymentSettings, Role
 from tasks.settings.experiment import read_experiment
 from tasks.store import ArtifactRef, Store
@@ -56,7 +56,7 @@ def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Stor
     store, policy = small
     with safe_open(store.path(policy) / "model.safetensors", "pt") as file:
         parameters = sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118 - not a dict
-    assert tiny_parameters(SMALL) == parameters
+    assert shape_of(PolicySettings(tiny=SMALL)).parameters == parameters
     text = words(run_command("plan", "--config", TINY, f"policy.path={store.path(policy)}"))
     assert f"policy {parameters / 1e6:,.2f} M" in text
 

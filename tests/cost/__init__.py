@@ -1,11 +1,13 @@
 """The paper's setting, whose plan is computed by hand, and the prices of the project."""
 
+from tasks.cluster.shapes import KNOWN
 from tasks.settings import RunSettings
 from tasks.settings.cost import CostSettings
 from tools import ROOT
 
 PRICES = ROOT / "configs/prices.yaml"
 COSTS = CostSettings.read(PRICES)
+SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
 WEIGHTS = 7_615_616_512
 
 

@@ -8,18 +8,17 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qw
 
 from tasks.cluster import memory
 from tasks.cluster.rates import pool_of
-from tasks.cluster.shapes import KNOWN, Shape
+from tasks.cluster.shapes import Shape
 from tasks.errors import SettingsError
 from tasks.models.lora import add_adapters
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import RunSettings
 from tasks.train.backends import open_backend
-from tests.cost import COSTS, paper
+from tests.cost import COSTS, SHAPE, paper
 from tests.settings import override
 from tools import ROOT
 
-SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
 SEQUENCE, SEQUENCES = 64, 8
 L40S, H200 = "nvidia-l40s", "nvidia-h200"
 SHORT = "optimize.tokens_per_micro_batch=2560 optimize.logp_chunk_tokens=128"

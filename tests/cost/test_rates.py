@@ -6,14 +6,12 @@ import pytest
 
 from tasks.cluster.measured import fit_two_rates
 from tasks.cluster.rates import EngineRates, Rates, assumed_rates, passes, pool_of
-from tasks.cluster.shapes import KNOWN, Shape
+from tasks.cluster.shapes import Shape
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings
 from tasks.settings.deployment import DeploymentSettings
-from tests.cost import COSTS, WEIGHTS, paper
+from tests.cost import COSTS, SHAPE, WEIGHTS, paper
 from tools import ROOT
-
-SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
 
 
 def deployment(name: str) -> DeploymentSettings:

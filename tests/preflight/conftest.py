@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.cluster.api import Finding
-from tasks.cluster.preflight import Target, preflight
+from tasks.cluster.api import Finding, Target
+from tasks.cluster.preflight import preflight
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.api_server import NAMESPACE, ApiServer

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 from tasks.cli.preflight import preflight_json, preflight_table
-from tasks.cluster.api import Finding
-from tasks.cluster.preflight import Target
+from tasks.cluster.api import Finding, Target
 from tests.cli.synthetic import command, plain
 from tests.preflight.api_server import SECRET, TOKEN, ApiServer
 from tests.preflight.conftest import CONFIG, TAG, deployment_of

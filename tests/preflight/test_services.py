@@ -7,7 +7,7 @@ import pytest
 import requests
 from werkzeug import Request
 
-from tasks.cluster.api import Finding, Object
+from tasks.cluster.api import Finding, Object, Target
 from tasks.cluster.services import check_flyte, check_image, probe_store
 from tests.preflight.conftest import TAG
 from tests.preflight.services import WORKFLOW, Answer, Flyte, HttpServer, Registry
@@ -210,7 +210,7 @@ def test_the_tag_latest_is_a_warning(registry: Registry) -> None:
 
 
 def flyte_findings(url: str | None, project: str = "mu-grpo", domain: str = "development") -> list[Finding]:
-    return check_flyte(url, project, domain, WORKFLOW, SECONDS)
+    return check_flyte(Target(project, domain, flyte=url, seconds=SECONDS), WORKFLOW)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/console"])

@@ -1,15 +1,18 @@
-"""What a deployment may say, and what is refused before anything is registered."""
+"""What a deployment and a file of prices may say, and what is refused before anything is registered."""
 
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tasks.errors import SettingsError
 from tasks.process.provenance import image_tag
 from tasks.settings.base import WHOLE_RUN
+from tasks.settings.cost import CostSettings
 from tasks.settings.deployment import VALUES, VARIABLE, DeploymentSettings, quantity
 from tools import ROOT
 
@@ -61,6 +64,25 @@ def planned(name: str, store: str = "s3://b", **plan: str) -> dict[str, object]:
 def test_a_mistake_names_field_value_and_fix(values: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         DeploymentSettings.parse(values, WHOLE_RUN)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"accelerators": {"nvidia-h200": {"price": {"spot": -1}}}}, "nvidia-h200.price.spot: got -1; .*equal to 0"),
+        ({"accelerators": {"nvidia-h200": {"memory_gb": 0}}}, "memory_gb: got 0; should be greater than 0"),
+        ({"accelerators": {"nvidia-h200": {"throughput": {"training_flops": 1.5}}}}, "got 1.5; should be less than"),
+        ({"accelerators": {"nvidia-h200": {"throughput": {"source": "guessed"}}}}, "got 'guessed'; should be"),
+        ({"assumptions": {"response_share": 0}}, "assumptions.response_share: got 0"),
+        ({"assumptions": {"store_gb_per_second": "fast"}}, "store_gb_per_second: got 'fast'"),
+        ({"assumptions": {"luck": 1}}, "assumptions.luck: unknown field"),
+        ({"storage": {"gb_month": None}}, "storage.gb_month: got None"),
+        ({"storage": {"months": -1}}, "storage.months: got -1"),
+    ],
+)
+def test_a_mistake_in_prices_is_named_too(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        CostSettings.parse(CostSettings.merge(yaml.safe_load((ROOT / "configs/prices.yaml").read_text()), change))
 
 
 def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
