@@ -1,6 +1,10 @@
 """Formats of numbers and texts for the page, the figures and the terminal."""
 
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.evaluate.statistics import Interval
 
 DASH = "–"  # noqa: RUF001 - a dash in a table
 MINUS = "−"  # noqa: RUF001 - as wide as a plus
@@ -9,6 +13,16 @@ MINUS = "−"  # noqa: RUF001 - as wide as a plus
 def percent(fraction: float | None, digits: int = 1) -> str:
     """Return a fraction in percent: ``0.849`` is ``84.9 %``."""
     return DASH if fraction is None else f"{100 * fraction:.{digits}f} %"
+
+
+def share(estimate: "Interval | None") -> str:
+    """Return an estimated share in percent, without its interval."""
+    return percent(estimate.value if estimate else None)
+
+
+def share_with_interval(estimate: "Interval") -> str:
+    """Return an estimated share in percent with its interval: ``84.9 % (83.0 to 86.7)``."""
+    return f"{percent(estimate.value)} ({percent_range(estimate.low, estimate.high)})"
 
 
 def points(difference: float | None) -> str:

@@ -128,7 +128,7 @@ def accuracy(runs: Sequence[SystemRun], looks: Looks) -> Drawn:
     if not longest:
         return None
     unit, size = drawing.time_unit(longest)
-    panel = Panel(f"accuracy, {runs[0].history.headline}", "percent")
+    panel = Panel(f"accuracy, {runs[0].history.evaluated[-1].headline}", "percent")
     return Chart(series, {"": panel}, f"training time, {unit}", unit=size, whole=False).draw(), series
 
 

@@ -189,16 +189,16 @@ def accuracy_over_time(history: History) -> Chart | None:
     """Return a chart of accuracy over the wall-clock of training; None before the first stage is evaluated."""
     if len(history.evaluated) < 2:
         return None
-    clock = stage_clock(history)
-    series = _accuracies("", {history.headline: [(clock[one.stage], one.accuracy) for one in history.evaluated]})
+    clock, headline = stage_clock(history), history.evaluated[-1].headline
+    series = _accuracies("", {headline: [(clock[one.stage], one.accuracy) for one in history.evaluated]})
     name, unit = drawing.time_unit(clock[-1])
-    panels, label_x = {"": Panel(history.headline, "percent")}, f"training wall-clock ({name})"
+    panels, label_x = {"": Panel(headline, "percent")}, f"training wall-clock ({name})"
     return Chart(series, panels, label_x, ends=clock[1:-1], unit=unit, whole=False)
 
 
 def accuracy(history: History) -> Chart:
     """Return a chart of sampled accuracy, greedy accuracy, and the share of responses that show their working."""
-    names = {"accuracy": f"{history.headline}, sampled", "greedy": "greedy", "working": "shows working"}
+    names = {"accuracy": f"{history.evaluated[-1].headline}, sampled", "greedy": "greedy", "working": "shows working"}
     named = {name: [(one.stage, getattr(one, field)) for one in history.evaluated] for field, name in names.items()}
     panels = {"": Panel("share of responses", "percent")}
     return Chart(_accuracies("", named), panels, "finished stages (0 is the base policy)")
@@ -214,7 +214,7 @@ def benchmarks(history: History) -> Chart | None:
         pairs = [(stage, one) for stage, one in pairs if one.benchmark == name]
         named: dict[str, list[tuple[float, Interval | None]]] = {
             "avg@k": [(stage, one.accuracy) for stage, one in pairs],
-            "pass@k": [(stage, one.pass_at.get(one.samples_per_problem)) for stage, one in pairs],
+            "pass@k": [(stage, one.pass_at_k) for stage, one in pairs],
             "maj@k": [(stage, one.majority) for stage, one in pairs],
         }
         series += _accuracies(name, named)

@@ -59,7 +59,7 @@ def write_report(
         (draft.path / "figures").mkdir()
         for file, text in files.items():
             (draft.path / file).write_text(text, encoding="utf-8")
-        draft.facts.update(algorithm=history.algorithm, accuracy=[row.accuracy for row in summary.rows])
+        draft.facts.update(algorithm=history.algorithm, accuracy=[one.accuracy.value for one in summary.evaluated])
         draft.facts.update(trained_from=trained_from, other_settings=_other_settings(history, trained_from))
     return draft.ref
 
@@ -118,7 +118,7 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         words=all_figures(),
         shown_stages=shown_stages(history),
         over_staleness=[name for name, one in all_figures().items() if one.over == "staleness" and name in figures],
-        examples=pick_examples(history),
+        examples=pick_examples(store, history),
         groups=pick_groups(store, history),
         parameters=resolved_settings(history),
         packages={name: ", ".join(sorted(versions)) for name, versions in sorted(packages.items())},

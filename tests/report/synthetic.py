@@ -148,6 +148,7 @@ class SyntheticRun:
         skill, spread = self._skill(self.stage), 0.03
         estimate = {"value": skill, "low": skill - spread, "high": skill + spread}
         metrics: dict[str, Any] = {
+            "benchmark": "held_out",
             "accuracy": estimate,
             "greedy": {"value": skill + 0.04, "low": skill - 0.02, "high": skill + 0.09},
             "policy": self.policy.digest,
@@ -160,7 +161,7 @@ class SyntheticRun:
             "by_level": {"2": skill + 0.05, "3": skill - 0.05},
         }
         if self.nulls:
-            metrics |= {"greedy": None, "working": None, "truncated": None, "by_level": {}}
+            metrics |= {"greedy": None, "working": None, "by_level": {}}
         self.evaluations.append(self._write_evaluation(metrics, sample_rows(self.stage, skill), K))
 
     def _write_evaluation(self, metrics: Any, samples: list[dict[str, Any]], k: int, **facts: Any) -> ArtifactRef:

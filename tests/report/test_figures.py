@@ -85,7 +85,7 @@ def test_figures_fit_into_one_page(figures):
     [
         ({"stages": 18, "updates_per_stage": 25, "updates_per_rollout": 25}, "Shown are 8 of 18 stages"),
         ({"stages": 1, "updates_per_stage": 512, "updates_per_rollout": 512}, "after 512 updates in 1 stage."),
-        ({"stages": 2, "nulls": True}, f"stage 2 64 76.2 % 73.2 to 79.2 {DASH} {DASH} 23.5 {DASH}"),
+        ({"stages": 2, "nulls": True}, f"stage 2 64 76.2 % 73.2 to 79.2 {DASH} {DASH} 23.5 0.2 %"),
         ({"stages": 2, "updates_per_stage": 1, "updates_per_rollout": 1}, "after 2 updates"),
     ],
     ids=["many stages", "a long stage", "nulls", "one update"],

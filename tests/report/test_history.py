@@ -19,7 +19,8 @@ def test_the_history_of_a_whole_run(mu_grpo):
     assert np.array_equal(history.updates["update"], np.arange(1, 129))
     assert np.isnan(history.updates["trigger_position"][:32]).tolist() == [True] + [False] * 31  # null in the first
     assert (history.algorithm, history.updates_per_rollout, history.seed) == ("mu_grpo", 32, 0)
-    assert (history.problems, history.headline, history.benchmarks) == (40, "avg@4", ["held_out"])
+    last = history.evaluated[-1]
+    assert (last.problems, last.headline, history.benchmarks) == (40, "avg@4", ["held_out"])
     # Held-out and four training prompt sets, five policies, eight shards, four verdicts, five evaluations.
     assert len(history.manifests) == 27
 
