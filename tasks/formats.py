@@ -25,15 +25,19 @@ def share_with_interval(estimate: "Interval") -> str:
     return f"{percent(estimate.value)} ({percent_range(estimate.low, estimate.high)})"
 
 
-def points(difference: float | None) -> str:
+def points(difference: float) -> str:
     """Return a difference of fractions in percentage points: ``0.012`` is ``+1.2``."""
-    return DASH if difference is None else f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
+    return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
+
+
+def points_with_interval(difference: "Interval") -> str:
+    """Return a difference of shares in percentage points with its interval: ``+1.2 (+0.3 to +2.1)``."""
+    return f"{points(difference.value)} ({points(difference.low)} to {points(difference.high)})"
 
 
 def format_saving(seconds: float) -> str:
     """Return saved seconds as text, with a minus sign if they are negative, but never before a zero."""
-    text = number(seconds)
-    return "0.0" if text == "-0.0" else text.replace("-", MINUS)
+    return number(round(seconds, 1) + 0.0).replace("-", MINUS)
 
 
 def percent_range(low: float, high: float) -> str:

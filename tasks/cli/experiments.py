@@ -76,12 +76,12 @@ def reproduction(
     ] = None,
 ) -> None:
     """Compare the finished runs of a reproduction, and name the missing ones."""
-    from tasks.experiments.compare import compare_finished, load_runs
+    from tasks.experiments.compare import compare_finished
     from tasks.experiments.figures import make_figures
     from tasks.experiments.laboratory import find_parts
     from tasks.experiments.page import write_page
     from tasks.experiments.result import markdown
-    from tasks.experiments.runs import find_reports
+    from tasks.experiments.runs import find_reports, load_run
     from tasks.settings.experiment import read_experiment
     from tasks.store import Store
 
@@ -89,14 +89,14 @@ def reproduction(
     opened = Store.open(store or default_store, create=False)
     planned = experiment.runs(opened.ref.uri, " ".join(overrides or []))
     reports = find_reports(opened, planned)
-    runs = load_runs(opened, reports)
+    runs = [load_run(opened, run, report) for run, report in reports.items()]
     result = compare_finished(opened, experiment, planned, runs)
     print(result)
     parts = find_parts(opened, list(reports.values())) if page or docs else []
     if page is not None:
         with explain_write_errors(page, "--page"):
             page.mkdir(parents=True, exist_ok=True)
-            write_page(page, result, runs, parts, {run.name: str(ref) for run, ref in reports.items()})
+            write_page(page, result, runs, parts)
         print(f"wrote {page}/report.html")
     if docs is not None:
         folder = docs.with_suffix("")

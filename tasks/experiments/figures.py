@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from tasks.experiments.laboratory import FIGURE as CURVES
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult
-from tasks.experiments.runs import Floats, SystemRun, pairs_of
+from tasks.experiments.runs import Floats, Pair, SystemRun, pairs_of
 from tasks.experiments.speedup import pairs_of_equal_length, training_time
 from tasks.formats import MINUS, duration
 from tasks.report import drawing
@@ -48,18 +48,16 @@ Span = tuple[str, float, float, float]
 
 
 @dataclass(frozen=True)
-class CaptionedFigure(Picture):
+class ModelPicture(Picture):
     """A figure of the page."""
 
-    title: str
-    caption: str
     model: str
     """Model that the figure is about; empty if there is none."""
 
 
 def make_figures(
     result: ReproductionResult, runs: Sequence[SystemRun], laboratory: Sequence[LaboratoryResult]
-) -> dict[str, CaptionedFigure]:
+) -> dict[str, ModelPicture]:
     """Draw all figures, by name of their files, in the order of the page."""
     reference = result.reference
     # The reference is blue, and a system has the same look in all figures.
@@ -75,7 +73,7 @@ def make_figures(
         for index, system in enumerate(ordered)
     }
     words = read_packaged_yaml(__file__, "figures.yaml")
-    drawn: dict[str, CaptionedFigure] = {}
+    drawn: dict[str, ModelPicture] = {}
 
     def add(kind: str, model: str, drawing_of: Drawn, baseline: str = "") -> None:
         if drawing_of:
@@ -84,7 +82,7 @@ def make_figures(
             title, caption = (
                 words[kind][key].format(reference=reference, baseline=baseline) for key in ("title", "caption")
             )
-            drawn[name] = CaptionedFigure(
+            drawn[name] = ModelPicture(
                 drawing.to_svg(figure, name, f"{title}. {caption}"), series, title, caption, model
             )
 
@@ -97,14 +95,18 @@ def make_figures(
             add("vetoed", model, over_updates("veto_fraction", vetoed, of_model, looks, reference))
             for baseline in ordered[1:]:
                 causes = [one for one in result.causes if (one.model, one.baseline) == (model, baseline)]
-                add("causes", model, waterfall(causes, of_model, reference, baseline), baseline)
-                add("execution", model, execution(of_model, reference, baseline), baseline)
+                if pairs := pairs_of_equal_length(pairs_of(runs, model, reference, baseline)):
+                    add("causes", model, waterfall(causes, pairs), baseline)
+                    add("execution", model, execution(*pairs[0]), baseline)
     for part in laboratory:
         if part.part in OF_THE_PAPER:
             svg = (Path(part.folder) / CURVES).read_text(encoding="utf-8")
-            ends = [Series("", one.name, [part.updates], [one.accuracy], [one.low], [one.high]) for one in part.arms]
+            ends = [
+                Series("", one.name, [part.updates], [one.accuracy.value], [one.accuracy.low], [one.accuracy.high])
+                for one in part.arms
+            ]
             caption = f"{part.asks} A thin line is a seed, and a strong line is the mean of the seeds."
-            drawn[f"laboratory-{part.part}"] = CaptionedFigure(svg, ends, part.title, caption, "")
+            drawn[f"laboratory-{part.part}"] = ModelPicture(svg, ends, part.title, caption, "")
     return drawn
 
 
@@ -161,12 +163,8 @@ def _means(histories: Sequence[History], name: str) -> list[Floats]:
     return [means[:, stage[known] == number] for number in np.unique(stage[known])]
 
 
-def execution(runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn:
-    """Draw the phases of both systems over time, in two panels with one time axis, for their first common seed."""
-    pairs = pairs_of_equal_length(pairs_of(runs, runs[0].model, reference, baseline)) if runs else []
-    if not pairs:
-        return None
-    ours, theirs = pairs[0]
+def execution(ours: SystemRun, theirs: SystemRun) -> Drawn:
+    """Draw the phases of two runs over time, in two panels with one time axis."""
     lines = [(run.system, list(_spans(run.history))) for run in (theirs, ours)]
     longest = max(end for _, spans in lines for _, _, end, _ in spans)
     unit, size = drawing.time_unit(longest)
@@ -220,11 +218,9 @@ def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]
             start += scale * seconds
 
 
-def waterfall(causes: Sequence[Cause], runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn:
+def waterfall(causes: Sequence[Cause], pairs: Sequence[Pair]) -> Drawn:
     """Draw a waterfall from the training time of the baseline to that of the reference, with a bar per cause."""
-    if not causes:
-        return None
-    pairs = pairs_of_equal_length(pairs_of(runs, causes[0].model, reference, baseline))
+    reference, baseline = (run.system for run in pairs[0])
     whole = mean(sum(training_time(theirs).values()) for _, theirs in pairs)
     remaining = list(accumulate((-cause.seconds for cause in causes), initial=whole))
     figure, (axes,) = drawing.panels(1, 0.36 * (len(causes) + 2) + 0.2)

@@ -62,8 +62,7 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
         adjusted = holm([bootstrap_p(draws([{"": one}], DIFFERENCES)) for one in differences])
         for one, difference_SP, p in zip(others, differences, adjusted, strict=True):
             estimate = interval(difference_SP, DIFFERENCES)
-            ends = {"difference_low": estimate.low, "difference_high": estimate.high}
-            one.result = one.result.model_copy(update={"difference": estimate.value, **ends, "p": p})
+            one.result = one.result.model_copy(update={"difference": estimate, "p": p})
         result = LaboratoryResult(
             part=part,
             title=question.title,
@@ -124,12 +123,9 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
     tokens = [count for table in tables for count in table["tokens"].to_pylist()]
     shares = [[share or 0.0 for table in tables for share in table[name].to_pylist()] for name in names]
     vetoed, clipped = (float(np.average(one, weights=tokens)) if tokens else None for one in shares)
-    end = interval(last_SP)
     result = ArmResult(
         name=arm.name,
-        accuracy=end.value,
-        low=end.low,
-        high=end.high,
+        accuracy=interval(last_SP),
         by_seed=last_SP.mean(1).tolist(),
         best=float(accuracy_SE.max(1).mean()),
         vetoed=vetoed,

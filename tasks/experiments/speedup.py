@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from tasks.experiments.result import Cause, Speed, Times
-from tasks.experiments.runs import EngineWork, Floats, Pair, SystemRun, of_system, pairs_by_baseline
+from tasks.experiments.runs import EngineWork, Floats, Pair, SystemRun, by_system, pairs_by_baseline
 from tasks.report.ledger import training_clock
 from tasks.store.records import Manifest, Timings
 
@@ -41,8 +41,7 @@ Rates = dict[tuple[object, ...], Floats]
 def times_of(runs: Sequence[SystemRun]) -> list[Times]:
     """Return the times of every model and system, in the order of the runs."""
     rows = []
-    for model, system in dict.fromkeys((run.model, run.system) for run in runs):
-        seeds = of_system(runs, model, system)
+    for (model, system), seeds in by_system(runs).items():
         rows.append(
             Times(
                 model=model,

@@ -194,6 +194,8 @@ class Picture:
 
     svg: str
     series: Sequence[Series]
+    title: str
+    caption: str
 
     def csv(self) -> str:
         """Return the table of the figure: a row per point, in the order of drawing, with an empty cell for NaN."""
@@ -204,6 +206,14 @@ class Picture:
             for numbers in zip(*(column.tolist() for column in (one.x, one.y, one.low, one.high)), strict=True):
                 table.writerow([one.panel, one.name, *map(_format_cell, numbers)])
         return text.getvalue()
+
+
+def write_pictures(folder: Path, pictures: Mapping[str, Picture]) -> None:
+    """Write every picture by its name into ``figures/`` of a folder, as SVG and as a table of its numbers."""
+    (folder / "figures").mkdir()
+    for name, picture in pictures.items():
+        (folder / f"figures/{name}.svg").write_text(picture.svg, encoding="utf-8")
+        (folder / f"figures/{name}.csv").write_text(picture.csv(), encoding="utf-8")
 
 
 def _format_cell(value: float) -> str:

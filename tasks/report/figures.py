@@ -132,7 +132,7 @@ def make_figures(history: History) -> dict[str, Picture]:
             if chart := _MAKERS[name](history) if name in _MAKERS else figure.chart(history):
                 drawn, series = (chart.draw(), chart.series) if isinstance(chart, Chart) else chart
                 svg = drawing.to_svg(drawn, name.replace("_", "-"), f"{figure.title}. {figure.caption}")
-                pictures[name] = Picture(svg, series)
+                pictures[name] = Picture(svg, series, figure.title, figure.caption)
     return pictures
 
 

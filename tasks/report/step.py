@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tasks.formats import points
-from tasks.report.drawing import Picture
+from tasks.report.drawing import Picture, write_pictures
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures, shown_stages
 from tasks.report.history import History, Stage, load_history
@@ -53,10 +53,8 @@ def write_report(
     page, summary = _render_page(store, history, ledger, figures), make_summary(history, ledger)
     plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
     files = {PAGE_FILE: page, SUMMARY_FILE: json.dumps(plain, indent=1), SETTINGS_FILE: json.dumps(values, indent=1)}
-    for name, figure in figures.items():
-        files |= {f"figures/{name}.svg": figure.svg, f"figures/{name}.csv": figure.csv()}
     with store.write("report", settings=values, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
-        (draft.path / "figures").mkdir()
+        write_pictures(draft.path, figures)
         for file, text in files.items():
             (draft.path / file).write_text(text, encoding="utf-8")
         draft.facts.update(algorithm=history.algorithm, accuracy=[one.accuracy.value for one in summary.evaluated])
@@ -114,8 +112,7 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         steps=steps_of(history),
         seconds_at_work=seconds_at_work,
         ledger_words=ROWS,
-        figures={name: picture.svg for name, picture in figures.items()},
-        words=all_figures(),
+        figures=figures,
         shown_stages=shown_stages(history),
         over_staleness=[name for name, one in all_figures().items() if one.over == "staleness" and name in figures],
         examples=pick_examples(store, history),
