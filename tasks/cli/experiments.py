@@ -29,13 +29,13 @@ def laboratory(
     from tasks.experiments.result import LaboratoryResult
     from tasks.experiments.spread import Plan, run_part
     from tasks.store import Store
+    from tasks.store.layout import LOGS
 
     size = QUICK if quick else FULL
     plan = Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides)
-    store = plan.settings(QUESTIONS[part].arms[0]).store
-    ref = run_part(plan, log_folder(store))
+    opened = Store.open(plan.settings(QUESTIONS[part].arms[0]).store)
+    ref = run_part(plan, opened.root / LOGS)
     if docs is not None:
-        opened = Store.open(store, create=False)
         _renew_part(LaboratoryResult.load(opened, opened.manifest(ref).ref), docs)
         print(f"wrote {docs}")
 
@@ -50,14 +50,6 @@ def _renew_part(result: "LaboratoryResult", page: Path) -> None:
     shutil.copyfile(Path(result.folder) / FIGURE, figure)
     text = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
     replace_between_marks(page, f"part {result.part}", text)
-
-
-def log_folder(store: str) -> Path:
-    """Return the folder for the output of runs, in the store or, if the store is on S3, in its local copy."""
-    from tasks.store import Store
-    from tasks.store.layout import LOGS
-
-    return Store.open(store).root / LOGS
 
 
 def reproduction(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from tasks.experiments.figures import OF_THE_PAPER, ModelPicture, make_figures
+from tasks.experiments.figures import OF_THE_PAPER, make_figures
 from tasks.experiments.result import (
     ALL,
     LEVEL,
@@ -22,7 +22,7 @@ from tasks.experiments.result import (
 )
 from tasks.experiments.runs import SystemRun
 from tasks.formats import DASH, points, share, share_with_interval
-from tasks.report.drawing import write_pictures
+from tasks.report.drawing import Picture, write_pictures
 from tasks.report.look import render
 from tasks.report.tables import number_table
 from tasks.settings.base import flat
@@ -42,7 +42,7 @@ def render_page(
     result: ReproductionResult,
     runs: Sequence[SystemRun],
     laboratory: Sequence[LaboratoryResult],
-    figures: Mapping[str, ModelPicture],
+    figures: Mapping[str, Picture],
 ) -> str:
     """Return the self-contained page, with inline figures and without scripts.
 
@@ -82,7 +82,7 @@ def _cells(table: Table) -> Cells:
     return [list(zip(row, texts, strict=True)) for row in rows]
 
 
-def _figures_of_kind(figures: Mapping[str, ModelPicture], kind: str, model: str = "") -> dict[str, ModelPicture]:
+def _figures_of_kind(figures: Mapping[str, Picture], kind: str, model: str = "") -> dict[str, Picture]:
     """Return the figures of a kind, such as ``accuracy``, of one model."""
     return {name: one for name, one in figures.items() if name.split("-")[0] == kind and one.model == model}
 

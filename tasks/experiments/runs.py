@@ -70,7 +70,7 @@ def load_run(store: Store, planned: PlannedRun, report: ArtifactRef) -> SystemRu
     """
     history = load_finished(store, store.manifest(report))
     shards = [shard for stage in history.stages for shard in stage.rollouts]
-    responses, sequences = np.sum([_tokens(store, shard) for shard in shards] or [(0, 0)], axis=0).tolist()
+    responses, sequences = np.sum([_tokens(store, shard) for shard in shards], axis=0).tolist()
     calls = [engine_work(shard) for shard in shards]
     known = [work for work in calls if work is not None]
     return SystemRun(

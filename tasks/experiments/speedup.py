@@ -117,11 +117,7 @@ def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[
 
 def pairs_of_equal_length(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs whose two runs have the same number of updates."""
-    return [pair for pair in pairs if _updates(pair[0]) == _updates(pair[1]) is not None]
-
-
-def _updates(run: SystemRun) -> int | None:
-    return run.history.stages[-1].last_update if run.history.stages else None
+    return [pair for pair in pairs if len({run.history.stages[-1].last_update for run in pair}) == 1]
 
 
 def _has_calls(pair: Pair) -> bool:

@@ -126,10 +126,9 @@ def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:
 
 def _seconds(summaries: Sequence[RunSummary]) -> _Rows:
     spent = {name for summary in summaries for name in summary.ledger}
-    names = [name for name in (*ROWS, *sorted(spent - ROWS.keys())) if name in spent]
     return {
         "wall-clock": [summary.wall_clock for summary in summaries],
-        **{label(name): [summary.ledger.get(name) for summary in summaries] for name in names},
+        **{label(name): [summary.ledger.get(name) for summary in summaries] for name in ROWS if name in spent},
         "training": [summary.training for summary in summaries],
     }
 

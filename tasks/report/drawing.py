@@ -188,6 +188,10 @@ def thin_out(x: Column, y: Column, *others: Column, points: int) -> tuple[Column
     return tuple(np.bincount(group, column[known]) / count for column in (x, y, *others))
 
 
+Drawn = Chart | tuple[Figure, Sequence[Series]]
+"""A chart, or a figure that is drawn already, with its series."""
+
+
 @dataclass(frozen=True)
 class Picture:
     """A figure as SVG, with its series. A line can have fewer points than its series."""
@@ -196,6 +200,8 @@ class Picture:
     series: Sequence[Series]
     title: str
     caption: str
+    model: str = ""
+    """Model that the picture is about, on a page about several."""
 
     def csv(self) -> str:
         """Return the table of the figure: a row per point, in the order of drawing, with an empty cell for NaN."""
@@ -206,6 +212,12 @@ class Picture:
             for numbers in zip(*(column.tolist() for column in (one.x, one.y, one.low, one.high)), strict=True):
                 table.writerow([one.panel, one.name, *map(_format_cell, numbers)])
         return text.getvalue()
+
+
+def draw_picture(drawn: Drawn, name: str, title: str, caption: str, model: str = "") -> Picture:
+    """Return a picture; ``name`` is the basis of its ids."""
+    figure, series = (drawn.draw(), drawn.series) if isinstance(drawn, Chart) else drawn
+    return Picture(to_svg(figure, name, f"{title}. {caption}"), series, title, caption, model)
 
 
 def write_pictures(folder: Path, pictures: Mapping[str, Picture]) -> None:

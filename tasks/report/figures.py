@@ -8,13 +8,12 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 from pydantic import BaseModel, ConfigDict
 
 from tasks.evaluate.statistics import Interval
 from tasks.formats import label
 from tasks.report import drawing
-from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
+from tasks.report.drawing import Chart, Drawn, Look, Panel, Picture, Scale, Series, draw_picture
 from tasks.report.history import Column, History
 from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
@@ -46,14 +45,14 @@ class Curve(Look):
         """Return whether a run has numbers for the curve."""
         if self.evaluated:
             return any(getattr(one, self.column) is not None for one in history.evaluated)
-        counted = self.column in EDGES and np.nansum(history.histograms[self.column]) > 0
+        counted = self.column in history.histograms and bool(history.histograms[self.column].any())
         return (counted or history.has_numbers(self.column)) and (history.vetoes or not self.of_veto)
 
     def series(self, history: History, panel: str, x: str, rows: Column) -> Series:
         """Return the column over another column in some updates; of a histogram, shares of the tokens over the bins."""
         if self.column in EDGES:
             edges, counts = EDGES[self.column], history.histograms[self.column][rows]
-            shares = np.nansum(counts, axis=0) / np.nansum(history.column("tokens")[rows])
+            shares = counts.sum(axis=0) / history.column("tokens")[rows].sum()
             shares = shares if shares.any() else np.full(len(shares), np.nan)
             return Series(panel, self.column, (edges[:-1] + edges[1:]) / 2, shares, look=self)
         columns = [history.column(name)[rows] if name else None for name in (x, self.column, self.low, self.high)]
@@ -129,10 +128,8 @@ def make_figures(history: History) -> dict[str, Picture]:
     pictures: dict[str, Picture] = {}
     with drawing.style():
         for name, figure in all_figures().items():
-            if chart := _MAKERS[name](history) if name in _MAKERS else figure.chart(history):
-                drawn, series = (chart.draw(), chart.series) if isinstance(chart, Chart) else chart
-                svg = drawing.to_svg(drawn, name.replace("_", "-"), f"{figure.title}. {figure.caption}")
-                pictures[name] = Picture(svg, series, figure.title, figure.caption)
+            if drawn := _MAKERS[name](history) if name in _MAKERS else figure.chart(history):
+                pictures[name] = draw_picture(drawn, name.replace("_", "-"), figure.title, figure.caption)
     return pictures
 
 
@@ -222,7 +219,7 @@ def benchmarks(history: History) -> Chart | None:
     return Chart(series, panels, "finished stages", heading="share of problems")
 
 
-def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
+def timeline(history: History) -> Drawn | None:
     """Draw when each step worked, with a row per stage and without the time between processes."""
     worked = make_ledger(history).worked
     series = []
@@ -252,7 +249,7 @@ def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
     return figure, series
 
 
-_MAKERS: Mapping[str, Callable[[History], Chart | tuple[Drawing, list[Series]] | None]] = {
+_MAKERS: Mapping[str, Callable[[History], Drawn | None]] = {
     "accuracy_over_time": accuracy_over_time,
     "accuracy": accuracy,
     "benchmarks": benchmarks,

@@ -108,7 +108,7 @@ class History:
     updates: dict[str, Column]
     """Columns of the policies' metrics, one entry per update of the run; NaN if the value is null or missing."""
     histograms: dict[str, Column]
-    """Counts per bin, [updates, bins], by column; the row of an update without counts is NaN."""
+    """Counts per bin, [updates, bins], by column; empty before the first update."""
     manifests: dict[ArtifactRef, Manifest]
     """The evaluations and all of their ancestors."""
     algorithm: str
@@ -228,7 +228,7 @@ def load_history(
     tables = [read_table(store.file(policy, METRICS_FILE)) for policy in chain[1:]]
     metrics = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
     optimize = settings.get("optimize") or {}
-    preset = optimize.get("preset") or final.facts.get("preset") or final.settings.get("preset")
+    preset = optimize.get("preset") or final.facts.get("preset")
     return History(
         evaluated=evaluated,
         stages=stages,
@@ -294,11 +294,5 @@ def number_columns(metrics: pa.Table) -> dict[str, Column]:
 
 
 def histogram_columns(metrics: pa.Table) -> dict[str, Column]:
-    """Return counts per bin, [updates, bins], by column; the row of an update without counts is NaN."""
-    histograms = {}
-    for name, edges in EDGES.items():
-        bins = len(edges) - 1
-        rows = metrics[name].to_pylist() if name in metrics.column_names else [None] * metrics.num_rows
-        counts = [row if row and len(row) == bins else [np.nan] * bins for row in rows]
-        histograms[name] = np.array(counts, dtype=np.float64).reshape(-1, bins)
-    return histograms
+    """Return counts per bin, [updates, bins], by column."""
+    return {name: np.array(metrics[name].to_pylist(), dtype=np.float64) for name in EDGES if metrics.num_rows}

@@ -81,8 +81,7 @@ def make_ledger(history: History) -> Ledger:
         spend("start", union_seconds(start), gpus)
         spend("rest", max(0.0, union_seconds(busy) - inside), gpus)
     earlier = sum(manifest.timings.earlier for manifest in history.manifests.values())
-    others = sorted(seconds.keys() - ROWS.keys())
-    order = [row for row in (*list(ROWS)[:-1], *others, "rest") if row in seconds]
+    order = sorted(seconds, key=list(ROWS).index)
     return Ledger(
         {row: seconds[row] for row in order},
         union_seconds(worked) + earlier,

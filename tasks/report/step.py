@@ -11,7 +11,7 @@ from tasks.formats import points
 from tasks.report.drawing import Picture, write_pictures
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures, shown_stages
-from tasks.report.history import History, Stage, load_history
+from tasks.report.history import History, load_history
 from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, steps_of
 from tasks.report.look import render
 from tasks.report.parameters import resolved_settings
@@ -23,7 +23,6 @@ from tasks.store.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
-_POLICY_FACTS = ("groups", "zero_variance_groups", "unscored", "logp_mismatch")
 
 
 def write_report(
@@ -104,7 +103,7 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         final=final,
         gain=points(final.accuracy.value - base.accuracy.value) if final is not base else None,
         levels=levels if 1 < len(levels) <= _LEVELS_SHOWN else [],
-        training={stage.number: _training_facts(stage) for stage in history.stages},
+        training={stage.number: stage.policy.facts | stage.verdicts[0].facts for stage in history.stages},
         counted=counted,
         outcomes=sorted(outcomes, key=lambda name: _OUTCOMES.index(name) if name in _OUTCOMES else len(_OUTCOMES)),
         warnings=_warnings(history),
@@ -126,17 +125,6 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
     )
 
 
-def _training_facts(stage: Stage) -> dict[str, Any]:
-    """Return facts of a stage's responses and of its policy by name; None if a fact is unknown."""
-    verdicts = [manifest.facts for manifest in stage.verdicts]
-    facts = {name: stage.policy.facts.get(name) for name in _POLICY_FACTS}
-    facts["responses"] = sum(sum((shard.get("outcomes") or {}).values()) for shard in verdicts) or None
-    for name in ("reward", "truncated"):
-        values = [shard[name] for shard in verdicts if shard.get(name) is not None]
-        facts[name] = sum(values) / len(values) if values else None
-    return facts
-
-
 def _outcomes(history: History) -> dict[str, Counter[str]]:
     """Count the outcomes of responses, by evaluation and by stage."""
     counted = {
@@ -145,8 +133,7 @@ def _outcomes(history: History) -> dict[str, Counter[str]]:
         for one in policy.evaluations
     }
     for stage in history.stages:
-        counts = (Counter[str](manifest.facts.get("outcomes") or {}) for manifest in stage.verdicts)
-        counted[f"training, stage {stage.number}"] = sum(counts, Counter())
+        counted[f"training, stage {stage.number}"] = Counter(stage.verdicts[0].facts["outcomes"])
     return {name: counts for name, counts in counted.items() if counts.total()}
 
 

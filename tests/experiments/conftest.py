@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from tasks.evaluate.statistics import Interval
-from tasks.experiments.figures import ModelPicture, make_figures
+from tasks.experiments.figures import make_figures
 from tasks.experiments.page import render_page
 from tasks.experiments.result import MEAN, ArmResult, Cell, LaboratoryResult, PairedTest, ReproductionResult, Speed
 from tasks.experiments.runs import SystemRun
 from tasks.experiments.speedup import split_causes, times_of
 from tasks.report import drawing
-from tasks.report.drawing import Chart, Panel, Series
+from tasks.report.drawing import Chart, Panel, Picture, Series
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
 from tests.experiments.planted import call
@@ -109,7 +109,7 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResul
 
 
 @pytest.fixture(scope="session")
-def drawn(result, system_runs, laboratory) -> dict[str, ModelPicture]:
+def drawn(result, system_runs, laboratory) -> dict[str, Picture]:
     return make_figures(result, system_runs, laboratory)
 
 

@@ -21,7 +21,6 @@ from tools import ROOT
 
 ALL = [name for name in all_figures() if name != "benchmarks"]
 OVER_STALENESS = [name for name, figure in all_figures().items() if figure.over == "staleness"]
-NEW_COLUMNS = "histogram|gate|trigger|^ess|veto_fraction_negative|reject|kl_k1|ratio_max"
 Table = dict[tuple[str, str], list[dict[str, float]]]
 
 
@@ -132,23 +131,6 @@ def test_alternating_runs_without_a_veto(alternating):
     assert "triggers" not in figures
     assert "vetoed" not in " ".join(text for svg in figures.values() for text in texts(svg))
     assert "The veto's trigger is a choice" not in words((alternating / "report.html").read_text(encoding="utf-8"))
-
-
-def test_artifacts_without_newer_columns_have_the_other_figures(tmp_path):
-    """As when older stages come from the cache: what they did not note has no figure, or no panel."""
-    run = make_run(tmp_path, 1, absent=NEW_COLUMNS)
-    figures = figures_of(report_of(run))
-    assert not {"advantages", "ratio_histograms", "triggers", "ess"} & set(figures)
-    assert {"clip_veto", "ratios_negative", "ratios_positive", "kl", "stability", "length"} <= set(figures)
-    assert [len(lines(figures["kl"], color)) > 0 for color in ("orange", "blue")] == [True, False]
-    run.absent = "nothing"
-    run.stages(1)
-    history = history_of(run)
-    for name in ("advantages", "ess"):
-        assert {one.panel for one in all_figures()[name].chart(history).series} == {"stage 2"}
-    oldest = report_of(make_run(tmp_path / "oldest", 1, absent="staleness|histogram"))
-    assert not {"advantages", "ratio_histograms", *OVER_STALENESS} & set(figures_of(oldest))
-    assert 'id="staleness"' not in (oldest / "report.html").read_text(encoding="utf-8")
 
 
 def test_thinning_worked_numbers():
