@@ -28,7 +28,7 @@ from tasks.evaluate.statistics import (
 )
 from tasks.experiments.page import write_page
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
-from tasks.experiments.runs import SystemRun, by_system, load_run, pairs_of
+from tasks.experiments.runs import SystemRun, by_system, load_run, pairs_by_baseline
 from tasks.experiments.speedup import speeds_of, split_causes, times_of
 from tasks.settings.experiment import ExperimentSettings, PlannedRun
 from tasks.store import ArtifactRef, Store
@@ -156,17 +156,16 @@ def paired_tests(
     The first tests are on the mean of the benchmarks, for every model and for all models together. The others are on
     single benchmarks.
     """
+    by_baseline: dict[str, dict[str, Benchmarks]] = {baseline: {} for baseline in baselines}
+    for model, baseline, pairs in pairs_by_baseline(runs, reference, baselines):
+        both = [(accuracies[ours.name], accuracies[theirs.name]) for ours, theirs in pairs]
+        by_baseline[baseline][model] = {
+            name: np.stack([one[name] - other[name] for one, other in both])
+            for name in both[0][0]
+            if name in both[0][1]
+        }
     means, single = [], []
-    for baseline in baselines:
-        differences: dict[str, Benchmarks] = {}
-        for model in dict.fromkeys(run.model for run in runs):
-            if pairs := pairs_of(runs, model, reference, baseline):
-                ours, theirs = ([accuracies[run.name] for run in side] for side in zip(*pairs, strict=True))
-                differences[model] = {
-                    name: np.stack([one[name] - other[name] for one, other in zip(ours, theirs, strict=True)])
-                    for name in ours[0]
-                    if name in theirs[0]
-                }
+    for baseline, differences in by_baseline.items():
         means += [_paired_test(model, baseline, MEAN, [one], margin) for model, one in differences.items()]
         if len(differences) > 1:
             means.append(_paired_test(ALL, baseline, MEAN, list(differences.values()), margin))

@@ -209,7 +209,7 @@ def load_history(
         raise DamagedError(problem)
     manifests = {manifest.ref: manifest for manifest in lineage.manifests.values()}
     evaluated = sorted(
-        (read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
+        (_read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
         key=lambda policy: (policy.updates, policy.policy.digest),
     )
     final = manifests[last or evaluated[-1].policy]
@@ -242,16 +242,10 @@ def load_history(
     )
 
 
-def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref: ArtifactRef) -> EvaluatedPolicy:
-    """Read the evaluated policy of an average. An evaluation counts as an average over this evaluation alone.
-
-    Raises:
-        DataError: the artifact is neither an average nor an evaluation of one policy.
-    """
+def _read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref: ArtifactRef) -> EvaluatedPolicy:
+    """Read the evaluated policy of an average. An evaluation counts as an average over this evaluation alone."""
     manifest = manifests[ref]
-    parents = manifest.parents.get("policy", [])
-    if ref.kind not in ("average", "evaluation") or len(parents) != 1:
-        raise DataError(f"report: {ref} is not the evaluation of one policy (its policies: {len(parents)}).")
+    (policy,) = manifest.parents["policy"]
 
     def metrics(one: Manifest) -> dict[str, Any]:
         return dict(json.loads(store.file(one, ACCURACY_FILE).read_text()))
@@ -260,9 +254,9 @@ def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref:
         {**metrics(one), "prompts": one.parents["prompts"][0], "evaluation": one.ref}
         for one in (manifests[each] for each in manifest.parents.get("evaluations", [ref]))
     ]
-    facts = manifests[parents[0]].known_facts
-    policy = {"policy": parents[0], "stage": facts["stage"], "updates": facts["updates"]}
-    return EvaluatedPolicy.model_validate({**metrics(manifest), **policy, "evaluations": evaluations})
+    facts = manifests[policy].known_facts
+    own = {"policy": policy, "stage": facts["stage"], "updates": facts["updates"], "evaluations": evaluations}
+    return EvaluatedPolicy.model_validate({**metrics(manifest), **own})
 
 
 def _stage(
@@ -270,8 +264,7 @@ def _stage(
 ) -> Stage:
     """Return the stage between two policies, and put the run's settings into the manifests of its artifacts."""
 
-    def with_settings(role: str, section: str) -> list[Manifest]:
-        refs = after.parents.get(role, []) if role else [after.ref]
+    def with_settings(refs: Sequence[ArtifactRef], section: str) -> list[Manifest]:
         for ref in refs:
             values = {**manifests[ref].settings, **(settings.get(section) or {})}
             manifests[ref] = manifests[ref].model_copy(update={"settings": values})
@@ -281,9 +274,9 @@ def _stage(
         number=int(after.facts["stage"]),
         first_update=int(before.facts["updates"]) + 1,
         last_update=int(after.facts["updates"]),
-        policy=with_settings("", "optimize")[0],
-        rollouts=with_settings("rollouts", "rollout"),
-        verdicts=with_settings("verdicts", "verify"),
+        policy=with_settings([after.ref], "optimize")[0],
+        rollouts=with_settings(after.parents["rollouts"], "rollout"),
+        verdicts=with_settings(after.parents["verdicts"], "verify"),
     )
 
 

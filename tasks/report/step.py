@@ -50,8 +50,8 @@ def write_report(
     history = load_history(store, evaluations, seed=seed, settings=values, trained_from=trained_from)
     ledger, figures = make_ledger(history), make_figures(history)
     page, summary = _render_page(store, history, ledger, figures), make_summary(history, ledger)
-    plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
-    files = {PAGE_FILE: page, SUMMARY_FILE: json.dumps(plain, indent=1), SETTINGS_FILE: json.dumps(values, indent=1)}
+    numbers = summary.model_dump_json(indent=1, exclude={"execution", "report", "next_commands"})
+    files = {PAGE_FILE: page, SUMMARY_FILE: numbers, SETTINGS_FILE: json.dumps(values, indent=1)}
     with store.write("report", settings=values, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
         write_pictures(draft.path, figures)
         for file, text in files.items():
