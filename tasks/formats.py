@@ -84,13 +84,12 @@ def first_names(names: list[str], most: int) -> str:
     return ", ".join(names[:most]) + rest
 
 
-def printable(text: str, most: int = 1600) -> str:
-    """Return a text with visible control characters; a text of more than ``most`` characters is cut in the middle."""
+def printable(text: str) -> str:
+    """Return a text with visible control characters; a text of more than 1600 characters is cut in the middle."""
     visible = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
-    excess = len(visible) - most
-    if excess <= 0:
+    if len(visible) <= 1600:
         return visible
-    return f"{visible[: most // 2]}\n[... {excess} characters ...]\n{visible[-(most // 2) :]}"
+    return f"{visible[:800]}\n[... {len(visible) - 1600} characters ...]\n{visible[-800:]}"
 
 
 def moment(seconds: float) -> str:

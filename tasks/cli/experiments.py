@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tasks.cli.pages import explain_write_errors, replace_between_marks
-from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Part
+from tasks.experiments.arms import FULL, QUICK, Part
 
 if TYPE_CHECKING:
     from tasks.experiments.result import LaboratoryResult
@@ -26,17 +26,12 @@ def laboratory(
     docs: Annotated[Path | None, typer.Option(help="Page whose table and figure of this part to update.")] = None,
 ) -> None:
     """Run a part of the laboratory for staleness: short training runs of the tiny policy, with statistical tests."""
-    from tasks.experiments.result import LaboratoryResult
     from tasks.experiments.spread import Plan, run_part
-    from tasks.store import Store
-    from tasks.store.layout import LOGS
 
     size = QUICK if quick else FULL
-    plan = Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides)
-    opened = Store.open(plan.settings(QUESTIONS[part].arms[0]).store)
-    ref = run_part(plan, opened.root / LOGS)
+    result = run_part(Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides))
     if docs is not None:
-        _renew_part(LaboratoryResult.load(opened, opened.manifest(ref).ref), docs)
+        _renew_part(result, docs)
         print(f"wrote {docs}")
 
 

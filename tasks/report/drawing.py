@@ -117,7 +117,7 @@ class Chart:
     same_scale: bool = False
     """If True, small panels share their y-axis."""
     ends: Sequence[float] = ()
-    """Values of x with a dashed line."""
+    """Values of x with a dashed line, unless there are ``MARKED_STAGES`` or more."""
     whole: bool = True
     """If True, the ticks of the x-axis are whole numbers."""
     unit: float = 1.0
@@ -147,13 +147,17 @@ class Chart:
                 _plot(axes, one, self.unit, max(8, one.look.points // alike), panel.scale == "log")
             for limit in panel.limits:
                 axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2, label="clip or veto limit")
-            boundaries(axes, [end / self.unit for end in self.ends])
+            self._mark_ends(axes)
         for axes, panel in zip(grid, self.panels.values(), strict=True):  # Panels may share an axis: plot all before.
             scale_axis(axes, panel.scale)
         if self.whole:
             _whole_ticks(grid[0])
         legend(figure, grid)
         return figure
+
+    def _mark_ends(self, axes: Any) -> None:
+        for end in self.ends if len(self.ends) < MARKED_STAGES else ():
+            axes.axvline(end / self.unit, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
 
 
 def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
@@ -222,7 +226,7 @@ def draw_picture(drawn: Drawn, name: str, title: str, caption: str, model: str =
 
 def write_pictures(folder: Path, pictures: Mapping[str, Picture]) -> None:
     """Write every picture by its name into ``figures/`` of a folder, as SVG and as a table of its numbers."""
-    (folder / "figures").mkdir()
+    (folder / "figures").mkdir(exist_ok=True)
     for name, picture in pictures.items():
         (folder / f"figures/{name}.svg").write_text(picture.svg, encoding="utf-8")
         (folder / f"figures/{name}.csv").write_text(picture.csv(), encoding="utf-8")
@@ -256,12 +260,6 @@ def legend(figure: Figure, grid: Sequence[Any]) -> None:
     entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(entries) > 1:
         figure.legend(handles=list(entries.values()), loc="outside lower left", ncols=3)
-
-
-def boundaries(axes: Any, places: Sequence[float]) -> None:
-    """Draw a dashed vertical line at every x, unless there are too many."""
-    for x in places if len(places) < MARKED_STAGES else ():
-        axes.axvline(x, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
 
 
 def named_rows(axes: Any, names: Sequence[str]) -> None:
