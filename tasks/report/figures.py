@@ -44,7 +44,7 @@ class Curve(Look):
     def has_numbers(self, history: History) -> bool:
         """Return whether a run has numbers for the curve."""
         if self.evaluated:
-            return any(getattr(one, self.column) is not None for one in history.evaluated)
+            return True
         counted = self.column in history.histograms and bool(history.histograms[self.column].any())
         return (counted or history.has_numbers(self.column)) and (history.vetoes or not self.of_veto)
 
@@ -89,7 +89,7 @@ class Figure(_Settings):
         """Return the chart of the metrics; None without data. Over staleness and bins it has a panel per stage."""
         curves = [one for panel in self.panels for one in panel.curves]
         measured = [one for one in curves if one.has_numbers(history) and not one.evaluated]
-        if not measured or (self.over == "staleness" and not history.has_numbers("staleness")):
+        if not measured:
             return None
         stages = {f"stage {one.number}": history.updates["stage"] == one.number for one in history.stages}
         if self.over != "updates":
