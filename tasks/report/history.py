@@ -134,10 +134,7 @@ class History:
     @property
     def objective(self) -> dict[str, Any]:
         """Settings of the objective; empty before the first stage."""
-        if not self.stages:
-            return {}
-        objective = (self.settings.get("optimize") or {}).get("objective")
-        return dict(objective or self.stages[-1].policy.settings.get("objective") or {})
+        return dict(self.stages[-1].policy.settings["objective"]) if self.stages else {}
 
     @property
     def vetoes(self) -> bool:
@@ -227,15 +224,13 @@ def load_history(
     ]
     tables = [read_table(store.file(policy, METRICS_FILE)) for policy in chain[1:]]
     metrics = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-    optimize = settings.get("optimize") or {}
-    preset = optimize.get("preset") or final.facts.get("preset")
     return History(
         evaluated=evaluated,
         stages=stages,
         updates=number_columns(metrics),
         histograms=histogram_columns(metrics),
         manifests=manifests,
-        algorithm=str(preset) if preset and stages else "base",
+        algorithm=stages[-1].policy.settings["preset"] if stages else "base",
         updates_per_rollout=int(final.facts.get("updates_per_rollout") or 0),
         seed=final.seed if seed is None else seed,
         settings=settings,
