@@ -1,6 +1,10 @@
 """Formats of numbers and texts for the page, the figures and the terminal."""
 
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.evaluate.statistics import Interval
 
 DASH = "–"  # noqa: RUF001 - a dash in a table
 MINUS = "−"  # noqa: RUF001 - as wide as a plus
@@ -11,15 +15,29 @@ def percent(fraction: float | None, digits: int = 1) -> str:
     return DASH if fraction is None else f"{100 * fraction:.{digits}f} %"
 
 
-def points(difference: float | None) -> str:
+def share(estimate: "Interval | None") -> str:
+    """Return an estimated share in percent, without its interval."""
+    return percent(estimate.value if estimate else None)
+
+
+def share_with_interval(estimate: "Interval") -> str:
+    """Return an estimated share in percent with its interval: ``84.9 % (83.0 to 86.7)``."""
+    return f"{percent(estimate.value)} ({percent_range(estimate.low, estimate.high)})"
+
+
+def points(difference: float) -> str:
     """Return a difference of fractions in percentage points: ``0.012`` is ``+1.2``."""
-    return DASH if difference is None else f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
+    return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
+
+
+def points_with_interval(difference: "Interval") -> str:
+    """Return a difference of shares in percentage points with its interval: ``+1.2 (+0.3 to +2.1)``."""
+    return f"{points(difference.value)} ({points(difference.low)} to {points(difference.high)})"
 
 
 def format_saving(seconds: float) -> str:
     """Return saved seconds as text, with a minus sign if they are negative, but never before a zero."""
-    text = number(seconds)
-    return "0.0" if text == "-0.0" else text.replace("-", MINUS)
+    return number(round(seconds, 1) + 0.0).replace("-", MINUS)
 
 
 def percent_range(low: float, high: float) -> str:
@@ -66,13 +84,12 @@ def first_names(names: list[str], most: int) -> str:
     return ", ".join(names[:most]) + rest
 
 
-def printable(text: str, most: int = 1600) -> str:
-    """Return a text with visible control characters; a text of more than ``most`` characters is cut in the middle."""
+def printable(text: str) -> str:
+    """Return a text with visible control characters; a text of more than 1600 characters is cut in the middle."""
     visible = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
-    excess = len(visible) - most
-    if excess <= 0:
+    if len(visible) <= 1600:
         return visible
-    return f"{visible[: most // 2]}\n[... {excess} characters ...]\n{visible[-(most // 2) :]}"
+    return f"{visible[:800]}\n[... {len(visible) - 1600} characters ...]\n{visible[-800:]}"
 
 
 def moment(seconds: float) -> str:

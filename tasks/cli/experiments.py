@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tasks.cli.pages import explain_write_errors, replace_between_marks
-from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Part
+from tasks.experiments.arms import FULL, QUICK, Part
 
 if TYPE_CHECKING:
     from tasks.experiments.result import LaboratoryResult
@@ -26,17 +26,12 @@ def laboratory(
     docs: Annotated[Path | None, typer.Option(help="Page whose table and figure of this part to update.")] = None,
 ) -> None:
     """Run a part of the laboratory for staleness: short training runs of the tiny policy, with statistical tests."""
-    from tasks.experiments.result import LaboratoryResult
     from tasks.experiments.spread import Plan, run_part
-    from tasks.store import Store
 
     size = QUICK if quick else FULL
-    plan = Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides)
-    store = plan.settings(QUESTIONS[part].arms[0]).store
-    ref = run_part(plan, log_folder(store))
+    result = run_part(Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides))
     if docs is not None:
-        opened = Store.open(store, create=False)
-        _renew_part(LaboratoryResult.load(opened, opened.manifest(ref).ref), docs)
+        _renew_part(result, docs)
         print(f"wrote {docs}")
 
 
@@ -50,14 +45,6 @@ def _renew_part(result: "LaboratoryResult", page: Path) -> None:
     shutil.copyfile(Path(result.folder) / FIGURE, figure)
     text = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
     replace_between_marks(page, f"part {result.part}", text)
-
-
-def log_folder(store: str) -> Path:
-    """Return the folder for the output of runs, in the store or, if the store is on S3, in its local copy."""
-    from tasks.store import Store
-    from tasks.store.layout import LOGS
-
-    return Store.open(store).root / LOGS
 
 
 def reproduction(
@@ -76,12 +63,12 @@ def reproduction(
     ] = None,
 ) -> None:
     """Compare the finished runs of a reproduction, and name the missing ones."""
-    from tasks.experiments.compare import compare_finished, load_runs
+    from tasks.experiments.compare import compare_finished
     from tasks.experiments.figures import make_figures
     from tasks.experiments.laboratory import find_parts
     from tasks.experiments.page import write_page
     from tasks.experiments.result import markdown
-    from tasks.experiments.runs import find_reports
+    from tasks.experiments.runs import find_reports, load_run
     from tasks.settings.experiment import read_experiment
     from tasks.store import Store
 
@@ -89,14 +76,14 @@ def reproduction(
     opened = Store.open(store or default_store, create=False)
     planned = experiment.runs(opened.ref.uri, " ".join(overrides or []))
     reports = find_reports(opened, planned)
-    runs = load_runs(opened, reports)
+    runs = [load_run(opened, run, report) for run, report in reports.items()]
     result = compare_finished(opened, experiment, planned, runs)
     print(result)
     parts = find_parts(opened, list(reports.values())) if page or docs else []
     if page is not None:
         with explain_write_errors(page, "--page"):
             page.mkdir(parents=True, exist_ok=True)
-            write_page(page, result, runs, parts, {run.name: str(ref) for run, ref in reports.items()})
+            write_page(page, result, runs, parts)
         print(f"wrote {page}/report.html")
     if docs is not None:
         folder = docs.with_suffix("")

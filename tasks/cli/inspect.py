@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from tasks.errors import DataError, SettingsError
+from tasks.errors import DataError
 from tasks.formats import DASH, first_names
 from tasks.settings import OptimizeSettings
 from tasks.store import Store
@@ -88,7 +88,6 @@ def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
 
 def read_responses(store: Store, responses: Responses) -> list[dict[str, Any]]:
     """Return responses with their verdicts and advantages; unknown values are None."""
-    settings = _stored_settings(responses.policy) if responses.policy else None
     rollouts = pa.concat_tables(
         [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(responses.rollouts)]
     )
@@ -102,8 +101,8 @@ def read_responses(store: Store, responses: Responses) -> list[dict[str, Any]]:
                 "verify again."
             )
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
-        if responses.policy and settings:
-            advantages = _advantages(store, responses, responses.policy, settings, rollouts, verdicts)
+        if responses.policy:
+            advantages = _advantages(store, responses, responses.policy, rollouts, verdicts)
     # Token ids and log-probabilities stay in Arrow: only those of shown responses are converted to Python.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
     return [
@@ -114,22 +113,8 @@ def read_responses(store: Store, responses: Responses) -> list[dict[str, Any]]:
     ]
 
 
-def _stored_settings(policy: Manifest) -> OptimizeSettings | None:
-    """Return the settings that a policy was trained with; None if this version of the code cannot parse them."""
-    values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
-    try:
-        return OptimizeSettings.parse(values)
-    except SettingsError:
-        return None
-
-
 def _advantages(
-    store: Store,
-    responses: Responses,
-    policy: Manifest,
-    settings: OptimizeSettings,
-    rollouts: pa.Table,
-    verdicts: pa.Table,
+    store: Store, responses: Responses, policy: Manifest, rollouts: pa.Table, verdicts: pa.Table
 ) -> list[float | None]:
     """Return the advantages that a policy was trained with; None for responses that the updates left out.
 
@@ -139,6 +124,8 @@ def _advantages(
     from tasks.train.batches import collect, plan_batches
     from tasks.train.scoring import draws, finite_responses
 
+    values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
+    settings = OptimizeSettings.parse(values, f"{policy.ref} optimize")
     advantages: list[float | None] = []
     start, updates = 0, store.manifest(policy.parents["policy"][0]).known_facts["updates"]
     sampling = store.manifest(responses.rollouts[0]).settings
@@ -179,21 +166,18 @@ def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
     # The policy learns from groups whose rewards differ, so they come first.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
     found = sum(map(len, groups.values()))
+    policy = responses.policy
+    learner = (
+        f"advantages as in the training of {policy.ref} ({policy.settings['preset']})"
+        if policy
+        else "no policy has been trained on them"
+    )
     whole = "" if found == len(rows) else f", of {len(all_groups)} groups and {len(rows)} responses"
     hint = "" if chosen.every else "; of each group only the best and the worst are shown, --all shows every response"
     return Group(
         *(_table(groups[name], all_groups[name], chosen.every) for name in order[: chosen.groups]),
-        f"{len(groups)} groups, {found} responses in {responses.title}{whole}; "
-        f"{_describe_learner(responses.policy)}{hint}",
+        f"{len(groups)} groups, {found} responses in {responses.title}{whole}; {learner}{hint}",
     )
-
-
-def _describe_learner(policy: Manifest | None) -> str:
-    if policy is None:
-        return "no policy has been trained on them"
-    if _stored_settings(policy) is None:
-        return f"advantages unknown: this version of the code cannot read the settings of {policy.ref}"
-    return f"advantages as in the training of {policy.ref} ({policy.settings['preset']})"
 
 
 def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Table:

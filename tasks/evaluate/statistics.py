@@ -152,10 +152,7 @@ def rank_biserial(difference_N: Values) -> float | None:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted for their number (Holm 1979)."""
-    order = np.argsort(p_values)
-    adjusted = np.empty(len(p_values))
-    running = 0.0
-    for rank, index in enumerate(order):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = running
-    return [float(p) for p in adjusted]
+    p_N, order = np.array(p_values), np.argsort(p_values)
+    adjusted_N = np.empty(len(p_N))
+    adjusted_N[order] = np.maximum.accumulate(np.minimum(1.0, p_N[order] * np.arange(len(p_N), 0, -1)))
+    return [float(p) for p in adjusted_N]

@@ -13,6 +13,7 @@ from tasks.errors import DataError
 from tasks.evaluate.statistics import (
     DIFFERENCES,
     Benchmarks,
+    Interval,
     Values,
     bootstrap_p,
     cohen_dz,
@@ -27,7 +28,7 @@ from tasks.evaluate.statistics import (
 )
 from tasks.experiments.page import write_page
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
-from tasks.experiments.runs import SystemRun, load_run, of_system, pairs_of
+from tasks.experiments.runs import SystemRun, by_system, load_run, pairs_by_baseline
 from tasks.experiments.speedup import speeds_of, split_causes, times_of
 from tasks.settings.experiment import ExperimentSettings, PlannedRun
 from tasks.store import ArtifactRef, Store
@@ -53,21 +54,14 @@ def compare_runs(
         DataError: the runs were not evaluated on the same problems.
     """
     planned = experiment.runs(store.ref.uri)
-    report_of = dict(zip(planned, reports, strict=True))
     parents = {"reports": list(reports), "laboratory": list(laboratory)}
     with store.write("reproduction", settings=experiment.result_values(), parents=parents, seed=0) as draft:
-        runs = load_runs(store, report_of)
+        runs = [load_run(store, run, report) for run, report in zip(planned, reports, strict=True)]
         result = compare_finished(store, experiment, planned, runs)
         result.save(draft.path)
-        parts = [LaboratoryResult.load(store, ref) for ref in laboratory]
-        write_page(draft.path, result, runs, parts, {run.name: str(ref) for run, ref in report_of.items()})
+        write_page(draft.path, result, runs, [LaboratoryResult.load(store, ref) for ref in laboratory])
         draft.facts.update(runs=len(runs), models=result.models, systems=result.systems, seeds=result.seeds)
     return draft.ref
-
-
-def load_runs(store: Store, reports: Mapping[PlannedRun, ArtifactRef]) -> list[SystemRun]:
-    """Load the planned runs that have a report."""
-    return [load_run(store, run.model, run.system, run.seed, ref) for run, ref in reports.items()]
 
 
 def compare_finished(
@@ -84,7 +78,6 @@ def compare_finished(
             f"{store.ref.uri}: none of the {len(planned)} runs is there. To fix it, start them or name another store."
         )
     check_problems(runs)
-    finished = {(run.model, run.system, run.seed) for run in runs}
     reference, baselines = experiment.reference, experiment.baselines
     accuracies = {run.name: _by_problem(store, run) for run in runs}
     return ReproductionResult(
@@ -93,7 +86,7 @@ def compare_finished(
         seeds=experiment.seeds,
         reference=reference,
         margin=experiment.margin,
-        missing=[one.name for one in planned if (one.model, one.system, one.seed) not in finished],
+        missing=[one.name for one in planned if one.name not in accuracies],
         cells=accuracy_cells(runs, accuracies),
         tests=paired_tests(runs, accuracies, reference, baselines, experiment.margin),
         times=times_of(runs),
@@ -108,7 +101,7 @@ def check_problems(runs: Sequence[SystemRun]) -> None:
     Raises:
         DataError: two runs have different problems of a benchmark.
     """
-    first: dict[str, tuple[ArtifactRef | None, str]] = {}
+    first: dict[str, tuple[ArtifactRef, str]] = {}
     for run in runs:
         for evaluation in run.history.evaluated[-1].evaluations:
             benchmark, prompts = evaluation.benchmark, evaluation.prompts
@@ -136,22 +129,18 @@ def _by_problem(store: Store, run: SystemRun) -> dict[str, Values]:
 def accuracy_cells(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
     """Return the accuracy with its interval of every model and system, on every benchmark and on their mean."""
     cells = []
-    for model, system in dict.fromkeys((run.model, run.system) for run in runs):
-        seeds = of_system(runs, model, system)
+    for (model, system), seeds in by_system(runs).items():
         base = [{one.benchmark: one for one in run.history.evaluated[0].evaluations} for run in seeds]
         benchmarks = list(accuracies[seeds[0].name])
         for name in [*benchmarks, *([MEAN] if len(benchmarks) > 1 else [])]:
             chosen = benchmarks if name == MEAN else [name]
             measured = {each: np.stack([accuracies[run.name][each] for run in seeds]) for each in chosen}
-            estimate = interval_of([measured])
             cells.append(
                 Cell(
                     model=model,
                     system=system,
                     benchmark=name,
-                    accuracy=estimate.value,
-                    low=estimate.low,
-                    high=estimate.high,
+                    accuracy=interval_of([measured]),
                     by_seed=run_means([measured]).tolist(),
                     base=float(np.mean([run[each].accuracy.value for run in base for each in chosen])),
                 )
@@ -167,17 +156,16 @@ def paired_tests(
     The first tests are on the mean of the benchmarks, for every model and for all models together. The others are on
     single benchmarks.
     """
+    by_baseline: dict[str, dict[str, Benchmarks]] = {baseline: {} for baseline in baselines}
+    for model, baseline, pairs in pairs_by_baseline(runs, reference, baselines):
+        both = [(accuracies[ours.name], accuracies[theirs.name]) for ours, theirs in pairs]
+        by_baseline[baseline][model] = {
+            name: np.stack([one[name] - other[name] for one, other in both])
+            for name in both[0][0]
+            if name in both[0][1]
+        }
     means, single = [], []
-    for baseline in baselines:
-        differences: dict[str, Benchmarks] = {}
-        for model in dict.fromkeys(run.model for run in runs):
-            if pairs := pairs_of(runs, model, reference, baseline):
-                ours, theirs = ([accuracies[run.name] for run in side] for side in zip(*pairs, strict=True))
-                differences[model] = {
-                    name: np.stack([one[name] - other[name] for one, other in zip(ours, theirs, strict=True)])
-                    for name in ours[0]
-                    if name in theirs[0]
-                }
+    for baseline, differences in by_baseline.items():
         means += [_paired_test(model, baseline, MEAN, [one], margin) for model, one in differences.items()]
         if len(differences) > 1:
             means.append(_paired_test(ALL, baseline, MEAN, list(differences.values()), margin))
@@ -196,14 +184,11 @@ def _paired_test(
     """Return a test with unadjusted p-values."""
     drawn = draws(differences, DIFFERENCES)
     pairs_N = run_means(differences)
-    low, high = drawn.interval()
     return PairedTest(
         model=model,
         baseline=baseline,
         benchmark=benchmark,
-        difference=mean(differences),
-        low=low,
-        high=high,
+        difference=Interval(mean(differences), *drawn.interval()),
         p_bootstrap=bootstrap_p(drawn),
         p_wilcoxon=signed_rank_p(pairs_N),
         cohen_dz=cohen_dz(pairs_N),

@@ -2,23 +2,22 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import replace
+from itertools import accumulate, cycle, product
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 
 from tasks.experiments.laboratory import FIGURE as CURVES
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult
-from tasks.experiments.runs import Floats, SystemRun, pairs_of
+from tasks.experiments.runs import Floats, Pair, SystemRun, pairs_of
 from tasks.experiments.speedup import pairs_of_equal_length, training_time
 from tasks.formats import MINUS, duration
 from tasks.report import drawing
-from tasks.report.drawing import Chart, Look, Panel, Picture, Series
+from tasks.report.drawing import Chart, Drawn, Look, Panel, Picture, Series, draw_picture
 from tasks.report.history import History
 from tasks.report.ledger import STARTS, merge, seconds_before, training_clock
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
@@ -26,7 +25,6 @@ from tasks.settings.base import read_packaged_yaml
 from tasks.store.records import Manifest
 
 Looks = dict[str, Look]
-Drawn = tuple[Figure, Sequence[Series]] | None
 OF_THE_PAPER = ("a", "b")
 """Parts of the laboratory that are figures of the paper."""
 _COLORS, _STYLES, _MARKERS = ("blue", "orange", "green", "ink", "muted"), ("-", "--", ":"), "osD^v"
@@ -47,69 +45,52 @@ Span = tuple[str, float, float, float]
 """Lane, start, end, and the share of this time in which the lane worked."""
 
 
-@dataclass(frozen=True)
-class CaptionedFigure(Picture):
-    """A figure of the page."""
-
-    title: str
-    caption: str
-    model: str
-    """Model that the figure is about; empty if there is none."""
-
-
 def make_figures(
     result: ReproductionResult, runs: Sequence[SystemRun], laboratory: Sequence[LaboratoryResult]
-) -> dict[str, CaptionedFigure]:
+) -> dict[str, Picture]:
     """Draw all figures, by name of their files, in the order of the page."""
     reference = result.reference
     # The reference is blue, and a system has the same look in all figures.
     ordered = [reference, *(system for system in result.systems if system != reference)]
-    colors = len(_COLORS)
     looks = {
-        system: Look(
-            text=system,
-            color=_COLORS[index % colors],
-            style=_STYLES[index // colors % len(_STYLES)],
-            marker=_MARKERS[index % len(_MARKERS)],
+        system: Look(text=system, color=color, style=style, marker=marker)
+        for system, (style, color), marker in zip(
+            ordered, cycle(product(_STYLES, _COLORS)), cycle(_MARKERS), strict=False
         )
-        for index, system in enumerate(ordered)
     }
     words = read_packaged_yaml(__file__, "figures.yaml")
-    drawn: dict[str, CaptionedFigure] = {}
+    pictures: dict[str, Picture] = {}
 
-    def add(kind: str, model: str, drawing_of: Drawn, baseline: str = "") -> None:
-        if drawing_of:
-            figure, series = drawing_of
-            name = _file_name(f"{kind} {baseline} {model}")
-            title, caption = (
-                words[kind][key].format(reference=reference, baseline=baseline) for key in ("title", "caption")
-            )
-            drawn[name] = CaptionedFigure(
-                drawing.to_svg(figure, name, f"{title}. {caption}"), series, title, caption, model
-            )
+    def add(kind: str, model: str, drawn: Drawn | None, baseline: str = "") -> None:
+        if drawn:
+            name = re.sub(r"[^a-z0-9]+", "-", f"{kind} {baseline} {model}".lower()).strip("-")
+            texts = {key: text.format(reference=reference, baseline=baseline) for key, text in words[kind].items()}
+            pictures[name] = draw_picture(drawn, name, **texts, model=model)
 
     with drawing.style():
         for model in result.models:
             of_model = [run for run in runs if run.model == model]
+            if not of_model:
+                continue
             add("accuracy", model, accuracy(of_model, looks))
             add("reward", model, over_updates("reward", Panel("mean reward", "zero"), of_model, looks, reference))
             vetoed = Panel("vetoed share of response tokens", "percent")
             add("vetoed", model, over_updates("veto_fraction", vetoed, of_model, looks, reference))
             for baseline in ordered[1:]:
                 causes = [one for one in result.causes if (one.model, one.baseline) == (model, baseline)]
-                add("causes", model, waterfall(causes, of_model, reference, baseline), baseline)
-                add("execution", model, execution(of_model, reference, baseline), baseline)
+                if pairs := pairs_of_equal_length(pairs_of(runs, model, reference, baseline)):
+                    add("causes", model, waterfall(causes, pairs), baseline)
+                    add("execution", model, execution(*pairs[0]), baseline)
     for part in laboratory:
         if part.part in OF_THE_PAPER:
             svg = (Path(part.folder) / CURVES).read_text(encoding="utf-8")
-            ends = [Series("", one.name, [part.updates], [one.accuracy], [one.low], [one.high]) for one in part.arms]
+            ends = [
+                Series("", one.name, [part.updates], [one.accuracy.value], [one.accuracy.low], [one.accuracy.high])
+                for one in part.arms
+            ]
             caption = f"{part.asks} A thin line is a seed, and a strong line is the mean of the seeds."
-            drawn[f"laboratory-{part.part}"] = CaptionedFigure(svg, ends, part.title, caption, "")
-    return drawn
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+            pictures[f"laboratory-{part.part}"] = Picture(svg, ends, part.title, caption)
+    return pictures
 
 
 def accuracy(runs: Sequence[SystemRun], looks: Looks) -> Drawn:
@@ -121,18 +102,13 @@ def accuracy(runs: Sequence[SystemRun], looks: Looks) -> Drawn:
             lines.append((training_clock(run.history), [one.accuracy.value for one in run.history.evaluated]))
             series.append(Series("", f"{system}, seed {run.seed}", *lines[-1], look=look.thin()))
         if lines:
-            # If seeds have different numbers of evaluations, the mean ends with the shortest of them.
-            means = [np.mean(list(zip(*columns, strict=False)), axis=1) for columns in zip(*lines, strict=True)]
-            series.append(Series("", system, *means, look=look))
-    longest = max((float(one.x.max()) for one in series), default=0.0)
-    if not longest:
-        return None
-    unit, size = drawing.time_unit(longest)
-    panel = Panel(f"accuracy, {runs[0].history.headline}", "percent")
-    return Chart(series, {"": panel}, f"training time, {unit}", unit=size, whole=False).draw(), series
+            series.append(Series("", system, *np.mean(lines, axis=0), look=look))
+    unit, size = drawing.time_unit(max(float(one.x.max()) for one in series))
+    panel = Panel(f"accuracy, {runs[0].history.evaluated[-1].headline}", "percent")
+    return Chart(series, {"": panel}, f"training time, {unit}", unit=size, whole=False)
 
 
-def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Looks, reference: str) -> Drawn:
+def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Looks, reference: str) -> Drawn | None:
     """Draw a column of the metrics over updates, with a line per system.
 
     A column other than ``reward`` is drawn only for runs whose objective has a veto.
@@ -148,25 +124,20 @@ def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Look
     boundaries = next((run.history.boundaries for run in runs if run.system == reference), [])
     if len(systems := {one.name for one in series}) == 1:  # A single line has no legend.
         panel = replace(panel, title=f"{panel.title}, {systems.pop()}")
-    return Chart(series, {"": panel}, "update", ends=[update + 0.5 for update in boundaries]).draw(), series
+    return Chart(series, {"": panel}, "update", ends=[update + 0.5 for update in boundaries])
 
 
 def _means(histories: Sequence[History], name: str) -> list[Floats]:
     """Return, per stage, the updates and the means of a column over runs, [2, updates]."""
-    count = min(len(history.column(name)) for history in histories)
-    update, stage = (histories[0].column(one)[:count] for one in ("update", "stage"))
-    values = np.array([history.column(name)[:count] for history in histories])
+    update, stage = (histories[0].column(one) for one in ("update", "stage"))
+    values = np.array([history.column(name) for history in histories])
     known = ~np.isnan(values).all(axis=0)
     means = np.array([update[known], np.nanmean(values[:, known], axis=0)])
     return [means[:, stage[known] == number] for number in np.unique(stage[known])]
 
 
-def execution(runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn:
-    """Draw the phases of both systems over time, in two panels with one time axis, for their first common seed."""
-    pairs = pairs_of_equal_length(pairs_of(runs, runs[0].model, reference, baseline)) if runs else []
-    if not pairs:
-        return None
-    ours, theirs = pairs[0]
+def execution(ours: SystemRun, theirs: SystemRun) -> Drawn:
+    """Draw the phases of two runs over time, in two panels with one time axis."""
     lines = [(run.system, list(_spans(run.history))) for run in (theirs, ours)]
     longest = max(end for _, spans in lines for _, _, end, _ in spans)
     unit, size = drawing.time_unit(longest)
@@ -220,11 +191,9 @@ def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]
             start += scale * seconds
 
 
-def waterfall(causes: Sequence[Cause], runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn:
+def waterfall(causes: Sequence[Cause], pairs: Sequence[Pair]) -> Drawn:
     """Draw a waterfall from the training time of the baseline to that of the reference, with a bar per cause."""
-    if not causes:
-        return None
-    pairs = pairs_of_equal_length(pairs_of(runs, causes[0].model, reference, baseline))
+    reference, baseline = (run.system for run in pairs[0])
     whole = mean(sum(training_time(theirs).values()) for _, theirs in pairs)
     remaining = list(accumulate((-cause.seconds for cause in causes), initial=whole))
     figure, (axes,) = drawing.panels(1, 0.36 * (len(causes) + 2) + 0.2)

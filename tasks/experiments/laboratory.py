@@ -7,7 +7,6 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from tasks.errors import DataError
 from tasks.evaluate.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
 from tasks.experiments.arms import QUESTIONS, Arm, Part
 from tasks.experiments.result import ArmResult, LaboratoryResult
@@ -41,17 +40,10 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
 
     Returns:
         A laboratory artifact with result.json and curves.svg.
-
-    Raises:
-        DataError: the number of studies is not a multiple of the number of arms.
     """
     question = QUESTIONS[cast(Part, part)]
     seeds, rest = divmod(len(studies), len(question.arms))
-    if rest or not seeds:
-        raise DataError(
-            f"laboratory: {len(studies)} studies for {len(question.arms)} arms of part {part}; allowed: a study per "
-            "arm and seed"
-        )
+    assert not rest, f"{len(studies)} studies for {len(question.arms)} arms"
     with store.write("laboratory", settings={"part": part}, parents={"studies": list(studies)}, seed=0) as draft:
         runs = [
             _load(store, arm, studies[index * seeds : (index + 1) * seeds]) for index, arm in enumerate(question.arms)
@@ -62,8 +54,7 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
         adjusted = holm([bootstrap_p(draws([{"": one}], DIFFERENCES)) for one in differences])
         for one, difference_SP, p in zip(others, differences, adjusted, strict=True):
             estimate = interval(difference_SP, DIFFERENCES)
-            ends = {"difference_low": estimate.low, "difference_high": estimate.high}
-            one.result = one.result.model_copy(update={"difference": estimate.value, **ends, "p": p})
+            one.result = one.result.model_copy(update={"difference": estimate, "p": p})
         result = LaboratoryResult(
             part=part,
             title=question.title,
@@ -124,12 +115,9 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
     tokens = [count for table in tables for count in table["tokens"].to_pylist()]
     shares = [[share or 0.0 for table in tables for share in table[name].to_pylist()] for name in names]
     vetoed, clipped = (float(np.average(one, weights=tokens)) if tokens else None for one in shares)
-    end = interval(last_SP)
     result = ArmResult(
         name=arm.name,
-        accuracy=end.value,
-        low=end.low,
-        high=end.high,
+        accuracy=interval(last_SP),
         by_seed=last_SP.mean(1).tolist(),
         best=float(accuracy_SE.max(1).mean()),
         vetoed=vetoed,

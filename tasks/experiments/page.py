@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from tasks.experiments.figures import OF_THE_PAPER, CaptionedFigure, make_figures
+from tasks.experiments.figures import OF_THE_PAPER, make_figures
 from tasks.experiments.result import (
     ALL,
     LEVEL,
@@ -21,7 +21,8 @@ from tasks.experiments.result import (
     tables,
 )
 from tasks.experiments.runs import SystemRun
-from tasks.formats import DASH, percent, percent_range, points
+from tasks.formats import DASH, points, share, share_with_interval
+from tasks.report.drawing import Picture, write_pictures
 from tasks.report.look import render
 from tasks.report.tables import number_table
 from tasks.settings.base import flat
@@ -29,28 +30,19 @@ from tasks.store.layout import PAGE_FILE
 
 
 def write_page(
-    folder: Path,
-    result: ReproductionResult,
-    runs: Sequence[SystemRun],
-    laboratory: Sequence[LaboratoryResult],
-    reports: Mapping[str, str],
+    folder: Path, result: ReproductionResult, runs: Sequence[SystemRun], laboratory: Sequence[LaboratoryResult]
 ) -> None:
     """Write ``report.html``, and every figure into ``figures/`` as SVG and CSV. Arguments are as of ``render_page``."""
     figures = make_figures(result, runs, laboratory)
-    page = render_page(result, runs, laboratory, figures, reports)
-    (folder / PAGE_FILE).write_text(page, encoding="utf-8")
-    (folder / "figures").mkdir()
-    for name, figure in figures.items():
-        (folder / f"figures/{name}.svg").write_text(figure.svg, encoding="utf-8")
-        (folder / f"figures/{name}.csv").write_text(figure.csv(), encoding="utf-8")
+    (folder / PAGE_FILE).write_text(render_page(result, runs, laboratory, figures), encoding="utf-8")
+    write_pictures(folder, figures)
 
 
 def render_page(
     result: ReproductionResult,
     runs: Sequence[SystemRun],
     laboratory: Sequence[LaboratoryResult],
-    figures: Mapping[str, CaptionedFigure],
-    reports: Mapping[str, str],
+    figures: Mapping[str, Picture],
 ) -> str:
     """Return the self-contained page, with inline figures and without scripts.
 
@@ -59,7 +51,6 @@ def render_page(
         runs: the compared runs.
         laboratory: results of parts of the laboratory. The page shows those of parts in ``OF_THE_PAPER``.
         figures: the figures of ``make_figures`` for the same arguments.
-        reports: references to the reports of runs, by the name of the run.
     """
     different, shared = _settings(result, runs)
     return render(
@@ -73,7 +64,7 @@ def render_page(
         laboratory=[(one.title, _cells(arms_table(one))) for one in laboratory if one.part in OF_THE_PAPER],
         different=_cells(different),
         shared=_cells(shared),
-        runs=_cells(_runs(runs, reports)),
+        runs=_cells(_runs(runs)),
         margin=points(result.margin).lstrip("+"),
         how_to_read=how_to_read(result),
     )
@@ -91,27 +82,30 @@ def _cells(table: Table) -> Cells:
     return [list(zip(row, texts, strict=True)) for row in rows]
 
 
-def _figures_of_kind(figures: Mapping[str, CaptionedFigure], kind: str, model: str = "") -> dict[str, CaptionedFigure]:
+def _figures_of_kind(figures: Mapping[str, Picture], kind: str, model: str = "") -> dict[str, Picture]:
     """Return the figures of a kind, such as ``accuracy``, of one model."""
     return {name: one for name, one in figures.items() if name.split("-")[0] == kind and one.model == model}
 
 
 def _sentence(result: ReproductionResult, test: PairedTest) -> str:
     """Return a sentence that compares the reference with a baseline."""
+    difference = test.difference
     if test.equivalent:
         verdict = "matches"
     elif test.p_bootstrap < LEVEL:
-        verdict = "exceeds" if test.difference > 0 else "falls below"
+        verdict = "exceeds" if difference.value > 0 else "falls below"
     else:
         verdict = "is not told apart from"
     cells = {one.system: one for one in result.cells if (one.model, one.benchmark) == (test.model, test.benchmark)}
     both = [cells[system] for system in (result.reference, test.baseline) if system in cells]
-    levels = " against ".join(f"{percent(cell.accuracy)} ({percent_range(cell.low, cell.high)})" for cell in both)
+    levels = " against ".join(share_with_interval(cell.accuracy) for cell in both)
     speeds = [_speed(one) for one in result.speeds if (one.model, one.baseline) == (test.model, test.baseline)]
+    where = "Over all models" if test.model == ALL else f"With {test.model}"
+    ends = f"{points(difference.low)} to {points(difference.high)}"
     return (
-        f"{'Over all models' if test.model == ALL else f'With {test.model}'}, {result.reference} {verdict} "
-        f"{test.baseline}: {levels + ', ' if levels else ''}{points(test.difference)} points ({points(test.low)} to "
-        f"{points(test.high)}; p {p_value(test.p_bootstrap)}){'; speed: ' if speeds else ''}{', '.join(speeds)}."
+        f"{where}, {result.reference} {verdict} {test.baseline}: {levels + ', ' if levels else ''}"
+        f"{points(difference.value)} points ({ends}; p {p_value(test.p_bootstrap)})"
+        f"{'; speed: ' if speeds else ''}{', '.join(speeds)}."
     )
 
 
@@ -140,10 +134,9 @@ def _settings(result: ReproductionResult, runs: Sequence[SystemRun]) -> tuple[Ta
     )
 
 
-def _runs(runs: Sequence[SystemRun], reports: Mapping[str, str]) -> Table:
+def _runs(runs: Sequence[SystemRun]) -> Table:
     rows = []
     for run in runs:
         last = run.history.evaluated[-1]
-        report, policy = reports.get(run.name, DASH), last.policy.digest[:16]
-        rows.append((run.model, run.system, str(run.seed), percent(last.accuracy.value), policy, report))
+        rows.append((run.model, run.system, str(run.seed), share(last.accuracy), last.policy.digest[:16], run.report))
     return number_table("", ("model", "system"), ("seed", "accuracy", "last policy", "report"), rows)

@@ -12,7 +12,18 @@ from typing import Self
 from pydantic import Field
 from rich.table import Table
 
-from tasks.formats import DASH, duration, format_saving, label, number, percent, percent_range, pluralize, points
+from tasks.evaluate.statistics import Interval
+from tasks.formats import (
+    DASH,
+    duration,
+    format_saving,
+    label,
+    number,
+    percent,
+    pluralize,
+    points_with_interval,
+    share_with_interval,
+)
 from tasks.report.ledger import ROWS
 from tasks.report.tables import number_table, render, render_markdown
 from tasks.settings.base import FlyteModel
@@ -56,11 +67,8 @@ class Cell(FlyteModel):
     model: str
     system: str
     benchmark: str
-    accuracy: float
-    """avg@k, mean over seeds."""
-    low: float
-    """Lower end of the 95 % interval over problems and seeds."""
-    high: float
+    accuracy: Interval
+    """avg@k, mean over seeds, with its 95 % interval over problems and seeds."""
     by_seed: list[float]
     base: float
     """avg@k of the base policy, mean over seeds."""
@@ -72,11 +80,8 @@ class PairedTest(FlyteModel):
     model: str
     baseline: str
     benchmark: str
-    difference: float
-    """Accuracy of the reference minus that of the baseline."""
-    low: float
-    """Lower end of the 95 % interval over problems and seeds, paired."""
-    high: float
+    difference: Interval
+    """Accuracy of the reference minus that of the baseline, with its 95 % interval over problems and seeds, paired."""
     p_bootstrap: float
     """Two-sided p-value of the bootstrap. Every p-value here is adjusted by Holm: tests on means of benchmarks form one
     family, tests on single benchmarks another."""
@@ -157,19 +162,15 @@ class ArmResult(FlyteModel):
     """The result of an arm of the laboratory over all seeds."""
 
     name: str
-    accuracy: float
+    accuracy: Interval
     """avg@k at the end, mean over seeds."""
-    low: float
-    high: float
     by_seed: list[float]
     best: float
     """Highest accuracy of all evaluations of a run, mean over seeds."""
     vetoed: float | None
     clipped: float | None
-    difference: float | None = None
+    difference: Interval | None = None
     """Accuracy minus the accuracy of the reference arm, paired by seed and problem; None for the reference arm."""
-    difference_low: float | None = None
-    difference_high: float | None = None
     p: float | None = None
     """p-value of the bootstrap, adjusted by Holm for the number of arms."""
     stopped: list[str]
@@ -239,7 +240,7 @@ def _accuracies(result: ReproductionResult) -> Table:
     for model, benchmark in dict.fromkeys((cell.model, cell.benchmark) for cell in result.cells):
         row = [cells.get((model, benchmark, system)) for system in result.systems]
         base = next(cell.base for cell in row if cell)
-        shown = [f"{percent(one.accuracy)} ({percent_range(one.low, one.high)})" if one else DASH for one in row]
+        shown = [share_with_interval(one.accuracy) if one else DASH for one in row]
         rows.append((model, _benchmark(benchmark), percent(base), *shown))
     return number_table("", ("model", "benchmark"), ("base", *result.systems), rows)
 
@@ -255,7 +256,7 @@ def _tests(result: ReproductionResult) -> Table:
             test.baseline,
             test.model,
             _benchmark(test.benchmark),
-            f"{points(test.difference)} ({points(test.low)} to {points(test.high)})",
+            points_with_interval(test.difference),
             p_value(test.p_bootstrap),
             p_value(test.p_wilcoxon),
             number(test.cohen_dz, 2),
@@ -332,19 +333,17 @@ def _laboratory_legend(result: LaboratoryResult) -> str:
 def arms_table(result: LaboratoryResult) -> Table:
     """Return the table of a part of the laboratory, with a row per arm."""
     headings = ("final accuracy (95 %)", "by seed", "best", "vetoed", "clipped", "difference (95 %)", "p")
-    rows = []
-    for arm in result.arms:
-        low, high = points(arm.difference_low), points(arm.difference_high)
-        rows.append(
-            (
-                arm.name + (" (stopped)" if arm.stopped else ""),
-                f"{percent(arm.accuracy)} ({percent_range(arm.low, arm.high)})",
-                " ".join(f"{100 * one:.0f}" for one in arm.by_seed),
-                percent(arm.best),
-                percent(arm.vetoed),
-                percent(arm.clipped),
-                "" if arm.difference is None else f"{points(arm.difference)} ({low} to {high})",
-                "" if arm.p is None else p_value(arm.p),
-            )
+    rows = [
+        (
+            arm.name + (" (stopped)" if arm.stopped else ""),
+            share_with_interval(arm.accuracy),
+            " ".join(f"{100 * one:.0f}" for one in arm.by_seed),
+            percent(arm.best),
+            percent(arm.vetoed),
+            percent(arm.clipped),
+            points_with_interval(arm.difference) if arm.difference else "",
+            "" if arm.p is None else p_value(arm.p),
         )
+        for arm in result.arms
+    ]
     return number_table("", ("arm",), headings, rows)

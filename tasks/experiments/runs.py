@@ -1,7 +1,7 @@
 """The finished runs of a comparison: their histories, response lengths and engine work."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class SystemRun:
     """Tokens of prompts and responses, as in training."""
     calls: list[EngineWork] | None = None
     """Work of the engines, one entry per rollouts artifact; None if the work of some calls is unknown."""
+    report: str = ""
+    """Report of the run, as ``report/0123abcd``."""
 
     @property
     def name(self) -> str:
@@ -60,26 +62,27 @@ class SystemRun:
         return f"{self.model}, {self.system}, seed {self.seed}"
 
 
-def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactRef) -> SystemRun:
+def load_run(store: Store, planned: PlannedRun, report: ArtifactRef) -> SystemRun:
     """Load a run from its report, with the lengths of all its responses.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
     """
-    history = replace(load_finished(store, store.manifest(report)), seed=seed)
+    history = load_finished(store, store.manifest(report))
     shards = [shard for stage in history.stages for shard in stage.rollouts]
-    responses, sequences = np.sum([_tokens(store, shard) for shard in shards] or [(0, 0)], axis=0).tolist()
+    responses, sequences = np.sum([_tokens(store, shard) for shard in shards], axis=0).tolist()
     calls = [engine_work(shard) for shard in shards]
     known = [work for work in calls if work is not None]
     return SystemRun(
-        model=model,
-        system=system,
-        seed=seed,
+        model=planned.model,
+        system=planned.system,
+        seed=planned.seed,
         history=history,
         ledger=make_ledger(history),
         response_tokens=responses,
         sequence_tokens=sequences,
         calls=known if len(known) == len(calls) else None,
+        report=str(report),
     )
 
 
@@ -110,10 +113,12 @@ def engine_work(shard: Manifest) -> EngineWork | None:
     )
 
 
-def of_system(runs: Iterable[SystemRun], model: str, system: str) -> list[SystemRun]:
-    """Return the runs of a system with a model, in the order of their seeds."""
-    chosen = [run for run in runs if (run.model, run.system) == (model, system)]
-    return sorted(chosen, key=lambda run: run.seed)
+def by_system(runs: Sequence[SystemRun]) -> dict[tuple[str, str], list[SystemRun]]:
+    """Return the runs by model and system."""
+    groups: dict[tuple[str, str], list[SystemRun]] = {}
+    for run in runs:
+        groups.setdefault((run.model, run.system), []).append(run)
+    return groups
 
 
 Pair = tuple[SystemRun, SystemRun]
@@ -122,8 +127,9 @@ Pair = tuple[SystemRun, SystemRun]
 
 def pairs_of(runs: Sequence[SystemRun], model: str, reference: str, baseline: str) -> list[Pair]:
     """Return the pairs of runs of both systems with one model, one pair per common seed."""
-    ours = {run.seed: run for run in of_system(runs, model, reference)}
-    return [(ours[run.seed], run) for run in of_system(runs, model, baseline) if run.seed in ours]
+    ours = {run.seed: run for run in runs if (run.model, run.system) == (model, reference)}
+    theirs = [run for run in runs if (run.model, run.system) == (model, baseline)]
+    return [(ours[run.seed], run) for run in theirs if run.seed in ours]
 
 
 def pairs_by_baseline(

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from tasks.experiments.result import Cause, Speed, Times
-from tasks.experiments.runs import EngineWork, Floats, Pair, SystemRun, of_system, pairs_by_baseline
+from tasks.experiments.runs import EngineWork, Floats, Pair, SystemRun, by_system, pairs_by_baseline
 from tasks.report.ledger import training_clock
 from tasks.store.records import Manifest, Timings
 
@@ -41,8 +41,7 @@ Rates = dict[tuple[object, ...], Floats]
 def times_of(runs: Sequence[SystemRun]) -> list[Times]:
     """Return the times of every model and system, in the order of the runs."""
     rows = []
-    for model, system in dict.fromkeys((run.model, run.system) for run in runs):
-        seeds = of_system(runs, model, system)
+    for (model, system), seeds in by_system(runs).items():
         rows.append(
             Times(
                 model=model,
@@ -118,11 +117,7 @@ def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[
 
 def pairs_of_equal_length(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs whose two runs have the same number of updates."""
-    return [pair for pair in pairs if _updates(pair[0]) == _updates(pair[1]) is not None]
-
-
-def _updates(run: SystemRun) -> int | None:
-    return run.history.stages[-1].last_update if run.history.stages else None
+    return [pair for pair in pairs if len({run.history.stages[-1].last_update for run in pair}) == 1]
 
 
 def _has_calls(pair: Pair) -> bool:

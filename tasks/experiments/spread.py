@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from tasks.errors import DataError
 from tasks.experiments.arms import QUESTIONS, Arm, LaboratorySize, Part
+from tasks.experiments.result import LaboratoryResult
 from tasks.process.progress import bar
 from tasks.settings import RunSettings
-from tasks.store import ArtifactRef
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import LOGS
 
 WORKFLOWS = Path("workflows/laboratory.py")
 _PRELOADED = [
@@ -60,15 +62,13 @@ class Command(NamedTuple):
     log: Path
 
 
-def run_part(plan: Plan, logs: Path) -> ArtifactRef:
+def run_part(plan: Plan) -> LaboratoryResult:
     """Run all arms of a part on all seeds, then compare them, and print the comparison.
 
-    Args:
-        plan: the part and its options.
-        logs: the folder for the logs of the runs.
+    The logs of the runs are in the store or, if the store is on S3, in its local copy.
 
     Returns:
-        The printed result, with an abbreviated digest. It may come from the cache, so it need not be the latest one.
+        The printed result. It may come from the cache, so it need not be the latest one.
 
     Raises:
         DataError: the working directory is not the root of a checkout, or a run failed. The message names the log.
@@ -76,8 +76,9 @@ def run_part(plan: Plan, logs: Path) -> ArtifactRef:
     if not WORKFLOWS.is_file():
         raise DataError(f"{WORKFLOWS}: not found. To fix it, start the laboratory in the root of a checkout.")
     arms = QUESTIONS[plan.part].arms
-    for arm in arms:  # Invalid settings are reported before the first run.
-        plan.settings(arm)
+    settings = [plan.settings(arm) for arm in arms]  # Invalid settings are reported before the first run.
+    store = Store.open(settings[0].store)
+    logs = store.root / LOGS
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
     runs = [_run(plan, arm, seed, logs) for arm in arms for seed in plan.size.seeds]
@@ -99,7 +100,7 @@ def run_part(plan: Plan, logs: Path) -> ArtifactRef:
     results = _RESULT.findall(output)
     if any(codes) or not results:
         raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
-    return ArtifactRef.of(results[-1])
+    return LaboratoryResult.load(store, store.manifest(ArtifactRef.of(results[-1])).ref)
 
 
 def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:

@@ -57,7 +57,7 @@ def find_reports(
     return [reports[run] for run in planned]
 
 
-@step("8")
+@step("9")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
@@ -76,7 +76,7 @@ def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResu
     return ReproductionResult.load(opened, result)
 
 
-@step("5")
+@step("6")
 def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[Artifact]:
     """Compare the runs of one part in a table and a figure.
 

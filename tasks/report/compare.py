@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.formats import DASH, duration, label, moment, percent
+from tasks.report.history import Evaluation
 from tasks.report.ledger import ROWS
 from tasks.report.parameters import format_value
-from tasks.report.summary import BenchmarkRow, RunSummary
+from tasks.report.summary import RunSummary
 from tasks.report.tables import text_table
 
 _Benchmark = tuple[str, str, str, str]
@@ -65,7 +66,7 @@ def _names(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
         rows["report"] = [run.report.removeprefix("report/")[:8] for run in runs]
     bases = [(run.summary.seed, run.summary.base_policy) for run in runs]
     if len(set(bases)) > len({seed for seed, _ in bases}):
-        rows["base policy"] = [base[:8] for _, base in bases]
+        rows["base policy"] = [base.digest[:8] for _, base in bases]
     return rows
 
 
@@ -75,7 +76,7 @@ def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     Two runs can have the same settings, for example if the code changed between them. Then the row ``finished`` is
     added, with the time at which each run ended.
     """
-    settings = [{**run.settings, "stages": len(run.summary.rows) - 1} if run.settings else {} for run in runs]
+    settings = [{**run.settings, "stages": len(run.summary.evaluated) - 1} if run.settings else {} for run in runs]
     names = dict.fromkeys(name for values in settings for name in values if name != "seed")
     rows = {
         name: [format_value(values[name]) if name in values else DASH for values in settings]
@@ -101,7 +102,7 @@ def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:
 
     Accuracies on different problems are in different rows.
     """
-    sets = [[_benchmark(row) for row in summary.rows[-1].benchmarks] for summary in summaries]
+    sets = [[_benchmark(one) for one in summary.last.evaluations] for summary in summaries]
     names = _shortest_names([benchmark for benchmarks in sets for benchmark in benchmarks])
     averaged = {benchmark for benchmarks in sets if len(benchmarks) > 1 for benchmark in benchmarks}
     rows: dict[tuple[int, int, str], list[float | None]] = {}
@@ -110,39 +111,39 @@ def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:
         rows.setdefault(key, [None] * len(summaries))[run] = accuracy
 
     for run, (summary, benchmarks) in enumerate(zip(summaries, sets, strict=True)):
-        name = summary.headline
+        name = summary.last.headline
         if any(other != benchmarks for other in sets):
             name = f"{' + '.join(names[each] for each in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
-        for row in summary.rows:
-            at = f"{row.updates} updates" if row.updates else "base"
-            note(run, row.accuracy, sets.index(benchmarks), row.updates, f"{name}, {at}")
-        for last in summary.rows[-1].benchmarks:
-            if (benchmark := _benchmark(last)) in averaged:
-                note(run, last.accuracy, len(sets), list(names).index(benchmark), f"{names[benchmark]}, at the end")
+        for policy in summary.evaluated:
+            at = f"{policy.updates} updates" if policy.updates else "base"
+            note(run, policy.accuracy.value, sets.index(benchmarks), policy.updates, f"{name}, {at}")
+        for one, benchmark in zip(summary.last.evaluations, benchmarks, strict=True):
+            if benchmark in averaged:
+                place = list(names).index(benchmark)
+                note(run, one.accuracy.value, len(sets), place, f"{names[benchmark]}, at the end")
     return {name: values for (_, _, name), values in sorted(rows.items())}
 
 
 def _seconds(summaries: Sequence[RunSummary]) -> _Rows:
     spent = {name for summary in summaries for name in summary.ledger}
-    names = [name for name in (*ROWS, *sorted(spent - ROWS.keys())) if name in spent]
     return {
         "wall-clock": [summary.wall_clock for summary in summaries],
-        **{label(name): [summary.ledger.get(name) for summary in summaries] for name in names},
+        **{label(name): [summary.ledger.get(name) for summary in summaries] for name in ROWS if name in spent},
         "training": [summary.training for summary in summaries],
     }
 
 
 def _speeds(summaries: Sequence[RunSummary]) -> list[str]:
     """Return how many times as fast as the first run each run trained, if it made as many updates."""
-    first, updates = summaries[0].training, summaries[0].rows[-1].updates
+    first, updates = summaries[0].training, summaries[0].last.updates
     return [
-        f"{first / one.training:.2f}x" if first and one.training and one.rows[-1].updates == updates else DASH
+        f"{first / one.training:.2f}x" if first and one.training and one.last.updates == updates else DASH
         for one in summaries
     ]
 
 
-def _benchmark(row: BenchmarkRow) -> _Benchmark:
-    return row.name, f"avg@{row.samples_per_problem}", f"of {row.problems}", row.digest[:6]
+def _benchmark(one: Evaluation) -> _Benchmark:
+    return one.benchmark, f"avg@{one.samples_per_problem}", f"of {one.problems}", one.prompts.digest[:6]
 
 
 def _shortest_names(benchmarks: Sequence[_Benchmark]) -> dict[_Benchmark, str]:

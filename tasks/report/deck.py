@@ -5,7 +5,6 @@ curves, and the first rows of the tables. A deck downloads nothing: files that a
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -63,21 +62,18 @@ class _Contents:
     def add(self, values: Mapping[str, Any]) -> None:
         """Add values by name: single values as tiles, counts and records as tables. Other values are left out."""
         for name, value in values.items():
-            if isinstance(value, Mapping) and value and all(_is_number(one) for one in value.values()):
-                if "value" in value:
-                    interval = f" ({percent_range(value['low'], value['high'])})" if "low" in value else ""
-                    self.tiles[label(name)] = percent(value["value"]) + interval
-                elif any(value.values()):
+            if name == "warning":
+                self.tables.insert(0, _Table("Warning", [""], [[value]]))
+            elif text := _text(value):
+                self.tiles[label(name)] = text
+            elif isinstance(value, Mapping) and all(_is_number(one) for one in value.values()):
+                if any(value.values()):
                     counts = {key: number(count, 3) for key, count in list(value.items())[:_MOST_ROWS]}
                     self.tables.append(_table(label(name), [counts]))
             elif isinstance(value, Mapping):
                 self.add({f"{name} {key}": one for key, one in value.items() if isinstance(one, Mapping)})
             elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
                 self.tables.append(_table(label(name), [_scalars(one) for one in value]))
-            elif name == "warning":
-                self.tables.insert(0, _Table("Warning", [""], [[value]]))
-            elif text := _text(value):
-                self.tiles[label(name)] = text
 
 
 def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> dict[str, str]:
@@ -108,10 +104,8 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
     seconds = sum(manifest.timings.seconds for manifest in manifests)
     moment = datetime.fromtimestamp(finished, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     found = "Made" if finished >= started else "Found in the store. Made"
-    phases: dict[str, float] = defaultdict(float)
-    for manifest in manifests:
-        for phase, spent in manifest.timings.phases.items():
-            phases[phase] += spent
+    names = dict.fromkeys(name for manifest in manifests for name in manifest.timings.phases)
+    phases = {name: sum(manifest.timings.phases.get(name, 0.0) for manifest in manifests) for name in names}
     phases["rest"] = max(0.0, seconds - sum(phases.values()))
     inside = {name: first.settings[name] for name in OTHER_STEPS if name in first.settings}
     page = _page(
@@ -166,6 +160,8 @@ def _is_number(value: object) -> bool:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, Mapping) and "value" in value:
+        return percent(value["value"]) + (f" ({percent_range(value['low'], value['high'])})" if "low" in value else "")
     if isinstance(value, list) and all(_is_number(one) or isinstance(one, str) for one in value):
         return ", ".join(map(_text, value[:_MOST_ROWS]))
     if isinstance(value, float) and abs(value) < 1000:

@@ -117,7 +117,7 @@ class Chart:
     same_scale: bool = False
     """If True, small panels share their y-axis."""
     ends: Sequence[float] = ()
-    """Values of x with a dashed line."""
+    """Values of x with a dashed line, unless there are ``MARKED_STAGES`` or more."""
     whole: bool = True
     """If True, the ticks of the x-axis are whole numbers."""
     unit: float = 1.0
@@ -147,13 +147,17 @@ class Chart:
                 _plot(axes, one, self.unit, max(8, one.look.points // alike), panel.scale == "log")
             for limit in panel.limits:
                 axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2, label="clip or veto limit")
-            boundaries(axes, [end / self.unit for end in self.ends])
+            self._mark_ends(axes)
         for axes, panel in zip(grid, self.panels.values(), strict=True):  # Panels may share an axis: plot all before.
             scale_axis(axes, panel.scale)
         if self.whole:
             _whole_ticks(grid[0])
         legend(figure, grid)
         return figure
+
+    def _mark_ends(self, axes: Any) -> None:
+        for end in self.ends if len(self.ends) < MARKED_STAGES else ():
+            axes.axvline(end / self.unit, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
 
 
 def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
@@ -188,12 +192,20 @@ def thin_out(x: Column, y: Column, *others: Column, points: int) -> tuple[Column
     return tuple(np.bincount(group, column[known]) / count for column in (x, y, *others))
 
 
+Drawn = Chart | tuple[Figure, Sequence[Series]]
+"""A chart, or a figure that is drawn already, with its series."""
+
+
 @dataclass(frozen=True)
 class Picture:
     """A figure as SVG, with its series. A line can have fewer points than its series."""
 
     svg: str
     series: Sequence[Series]
+    title: str
+    caption: str
+    model: str = ""
+    """Model that the picture is about, on a page about several."""
 
     def csv(self) -> str:
         """Return the table of the figure: a row per point, in the order of drawing, with an empty cell for NaN."""
@@ -204,6 +216,20 @@ class Picture:
             for numbers in zip(*(column.tolist() for column in (one.x, one.y, one.low, one.high)), strict=True):
                 table.writerow([one.panel, one.name, *map(_format_cell, numbers)])
         return text.getvalue()
+
+
+def draw_picture(drawn: Drawn, name: str, title: str, caption: str, model: str = "") -> Picture:
+    """Return a picture; ``name`` is the basis of its ids."""
+    figure, series = (drawn.draw(), drawn.series) if isinstance(drawn, Chart) else drawn
+    return Picture(to_svg(figure, name, f"{title}. {caption}"), series, title, caption, model)
+
+
+def write_pictures(folder: Path, pictures: Mapping[str, Picture]) -> None:
+    """Write every picture by its name into ``figures/`` of a folder, as SVG and as a table of its numbers."""
+    (folder / "figures").mkdir(exist_ok=True)
+    for name, picture in pictures.items():
+        (folder / f"figures/{name}.svg").write_text(picture.svg, encoding="utf-8")
+        (folder / f"figures/{name}.csv").write_text(picture.csv(), encoding="utf-8")
 
 
 def _format_cell(value: float) -> str:
@@ -234,12 +260,6 @@ def legend(figure: Figure, grid: Sequence[Any]) -> None:
     entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(entries) > 1:
         figure.legend(handles=list(entries.values()), loc="outside lower left", ncols=3)
-
-
-def boundaries(axes: Any, places: Sequence[float]) -> None:
-    """Draw a dashed vertical line at every x, unless there are too many."""
-    for x in places if len(places) < MARKED_STAGES else ():
-        axes.axvline(x, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
 
 
 def named_rows(axes: Any, names: Sequence[str]) -> None:

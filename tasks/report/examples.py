@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from tasks.formats import printable
 from tasks.report.history import History
 from tasks.store import Store
-from tasks.store.layout import EXAMPLES_FILE
+from tasks.store.layout import EXAMPLES_FILE, SAMPLES_FILE
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table, stream_table
 
@@ -44,7 +44,7 @@ class Token(NamedTuple):
     """The tooltip."""
 
 
-def pick_examples(history: History) -> list[Example]:
+def pick_examples(store: Store, history: History) -> list[Example]:
     """Return examples of the base policy and the last policy: at most as many of each change as ``_WANTED`` says.
 
     They are the first ones in the order of the held-out problems, so that they are not cherry-picked.
@@ -52,7 +52,11 @@ def pick_examples(history: History) -> list[Example]:
     first, last = history.evaluated[0], history.evaluated[-1]
     if first is last:
         return []
-    return examples_of_change(*({one.benchmark: one.samples for one in policy.evaluations} for policy in (first, last)))
+    samples = (
+        {one.benchmark: store.file(history.manifests[one.evaluation], SAMPLES_FILE) for one in policy.evaluations}
+        for policy in (first, last)
+    )
+    return examples_of_change(*samples)
 
 
 def examples_of_change(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:

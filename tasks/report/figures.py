@@ -8,13 +8,12 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 from pydantic import BaseModel, ConfigDict
 
 from tasks.evaluate.statistics import Interval
 from tasks.formats import label
 from tasks.report import drawing
-from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
+from tasks.report.drawing import Chart, Drawn, Look, Panel, Picture, Scale, Series, draw_picture
 from tasks.report.history import Column, History
 from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
@@ -45,15 +44,15 @@ class Curve(Look):
     def has_numbers(self, history: History) -> bool:
         """Return whether a run has numbers for the curve."""
         if self.evaluated:
-            return any(getattr(one, self.column) is not None for one in history.evaluated)
-        counted = self.column in EDGES and np.nansum(history.histograms[self.column]) > 0
+            return True
+        counted = self.column in history.histograms and bool(history.histograms[self.column].any())
         return (counted or history.has_numbers(self.column)) and (history.vetoes or not self.of_veto)
 
     def series(self, history: History, panel: str, x: str, rows: Column) -> Series:
         """Return the column over another column in some updates; of a histogram, shares of the tokens over the bins."""
         if self.column in EDGES:
             edges, counts = EDGES[self.column], history.histograms[self.column][rows]
-            shares = np.nansum(counts, axis=0) / np.nansum(history.column("tokens")[rows])
+            shares = counts.sum(axis=0) / history.column("tokens")[rows].sum()
             shares = shares if shares.any() else np.full(len(shares), np.nan)
             return Series(panel, self.column, (edges[:-1] + edges[1:]) / 2, shares, look=self)
         columns = [history.column(name)[rows] if name else None for name in (x, self.column, self.low, self.high)]
@@ -90,7 +89,7 @@ class Figure(_Settings):
         """Return the chart of the metrics; None without data. Over staleness and bins it has a panel per stage."""
         curves = [one for panel in self.panels for one in panel.curves]
         measured = [one for one in curves if one.has_numbers(history) and not one.evaluated]
-        if not measured or (self.over == "staleness" and not history.has_numbers("staleness")):
+        if not measured:
             return None
         stages = {f"stage {one.number}": history.updates["stage"] == one.number for one in history.stages}
         if self.over != "updates":
@@ -129,10 +128,8 @@ def make_figures(history: History) -> dict[str, Picture]:
     pictures: dict[str, Picture] = {}
     with drawing.style():
         for name, figure in all_figures().items():
-            if chart := _MAKERS[name](history) if name in _MAKERS else figure.chart(history):
-                drawn, series = (chart.draw(), chart.series) if isinstance(chart, Chart) else chart
-                svg = drawing.to_svg(drawn, name.replace("_", "-"), f"{figure.title}. {figure.caption}")
-                pictures[name] = Picture(svg, series)
+            if drawn := _MAKERS[name](history) if name in _MAKERS else figure.chart(history):
+                pictures[name] = draw_picture(drawn, name.replace("_", "-"), figure.title, figure.caption)
     return pictures
 
 
@@ -189,16 +186,16 @@ def accuracy_over_time(history: History) -> Chart | None:
     """Return a chart of accuracy over the wall-clock of training; None before the first stage is evaluated."""
     if len(history.evaluated) < 2:
         return None
-    clock = stage_clock(history)
-    series = _accuracies("", {history.headline: [(clock[one.stage], one.accuracy) for one in history.evaluated]})
+    clock, headline = stage_clock(history), history.evaluated[-1].headline
+    series = _accuracies("", {headline: [(clock[one.stage], one.accuracy) for one in history.evaluated]})
     name, unit = drawing.time_unit(clock[-1])
-    panels, label_x = {"": Panel(history.headline, "percent")}, f"training wall-clock ({name})"
+    panels, label_x = {"": Panel(headline, "percent")}, f"training wall-clock ({name})"
     return Chart(series, panels, label_x, ends=clock[1:-1], unit=unit, whole=False)
 
 
 def accuracy(history: History) -> Chart:
     """Return a chart of sampled accuracy, greedy accuracy, and the share of responses that show their working."""
-    names = {"accuracy": f"{history.headline}, sampled", "greedy": "greedy", "working": "shows working"}
+    names = {"accuracy": f"{history.evaluated[-1].headline}, sampled", "greedy": "greedy", "working": "shows working"}
     named = {name: [(one.stage, getattr(one, field)) for one in history.evaluated] for field, name in names.items()}
     panels = {"": Panel("share of responses", "percent")}
     return Chart(_accuracies("", named), panels, "finished stages (0 is the base policy)")
@@ -214,7 +211,7 @@ def benchmarks(history: History) -> Chart | None:
         pairs = [(stage, one) for stage, one in pairs if one.benchmark == name]
         named: dict[str, list[tuple[float, Interval | None]]] = {
             "avg@k": [(stage, one.accuracy) for stage, one in pairs],
-            "pass@k": [(stage, one.pass_at.get(one.samples_per_problem)) for stage, one in pairs],
+            "pass@k": [(stage, one.pass_at_k) for stage, one in pairs],
             "maj@k": [(stage, one.majority) for stage, one in pairs],
         }
         series += _accuracies(name, named)
@@ -222,7 +219,7 @@ def benchmarks(history: History) -> Chart | None:
     return Chart(series, panels, "finished stages", heading="share of problems")
 
 
-def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
+def timeline(history: History) -> Drawn | None:
     """Draw when each step worked, with a row per stage and without the time between processes."""
     worked = make_ledger(history).worked
     series = []
@@ -252,7 +249,7 @@ def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
     return figure, series
 
 
-_MAKERS: Mapping[str, Callable[[History], Chart | tuple[Drawing, list[Series]] | None]] = {
+_MAKERS: Mapping[str, Callable[[History], Drawn | None]] = {
     "accuracy_over_time": accuracy_over_time,
     "accuracy": accuracy,
     "benchmarks": benchmarks,

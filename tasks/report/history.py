@@ -1,21 +1,20 @@
 """The history of a run: all data of its report, collected from the lineage of its evaluations."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from tasks.errors import DamagedError, DataError
 from tasks.evaluate.statistics import Interval
-from tasks.store.layout import ACCURACY_FILE, METRICS_FILE, SAMPLES_FILE, Kind
+from tasks.settings.base import FlyteModel
+from tasks.store.layout import ACCURACY_FILE, METRICS_FILE, Kind
 from tasks.store.lineage import ancestry
 from tasks.store.records import ArtifactRef, Manifest
 from tasks.store.store import Store
@@ -25,48 +24,43 @@ from tasks.train.metrics import EDGES
 Column = NDArray[np.float64]
 
 
-def _none_if_nan(value: Any) -> Any:
-    """Return None for a value that is missing or NaN. An interval without ends gets its value as both ends."""
-    number = value.get("value") if isinstance(value, dict) else value
-    if number is None or math.isnan(number):
-        return None
-    return value if value is number else dict.fromkeys(("low", "high"), number) | value
+def _with_ends(value: Any) -> Any:
+    """Return an interval with ends; one without, such as a mean over benchmarks, gets its value as both ends."""
+    return dict.fromkeys(("low", "high"), value["value"]) | value if isinstance(value, dict) else value
 
 
-_Estimate = Annotated[Interval | None, BeforeValidator(_none_if_nan)]
-_Number = Annotated[float | None, BeforeValidator(_none_if_nan)]
-
-
-class Result(BaseModel):
+class Result(FlyteModel):
     """Accuracies of a policy on one benchmark, or their averages over several: the contents of metrics.json."""
 
-    model_config = ConfigDict(frozen=True)
-
-    accuracy: Annotated[Interval, BeforeValidator(_none_if_nan)]
+    accuracy: Interval
     """avg@k. This and every other interval is a share with its 95 % interval."""
-    greedy: _Estimate = None
-    pass_at: dict[int, _Estimate] = Field(default_factory=dict, alias="pass")
+    greedy: Interval | None = None
+    pass_at: dict[int, Interval] = Field(default_factory=dict, validation_alias=AliasChoices("pass_at", "pass"))
     """pass@n by n: the expected share of problems with at least one correct sample of n; empty over benchmarks."""
-    majority: _Estimate = None
+    majority: Interval | None = None
     """Share of problems where the majority of the samples gives the correct answer."""
-    working: _Estimate = None
+    working: Annotated[Interval | None, BeforeValidator(_with_ends)] = None
     """Share of the sampled responses that show their working."""
-    response_tokens: _Number = None
-    truncated: _Number = None
+    response_tokens: float
+    truncated: float
     outcomes: dict[str, int] = Field(default_factory=dict)
     by_level: dict[str, float] = Field(default_factory=dict)
     problems: int
-    samples_per_problem: int = Field(alias="k")
+    samples_per_problem: int = Field(validation_alias=AliasChoices("samples_per_problem", "k"))
     """k of avg@k; 0 where benchmarks differ in it."""
+
+    @property
+    def pass_at_k(self) -> Interval | None:
+        """pass@k for the k of avg@k; None over several benchmarks."""
+        return self.pass_at.get(self.samples_per_problem)
 
 
 class Evaluation(Result):
     """An evaluation of a policy on one benchmark."""
 
     benchmark: str
-    prompts: ArtifactRef | None
+    prompts: ArtifactRef
     evaluation: ArtifactRef
-    samples: Path
 
 
 class EvaluatedPolicy(Result):
@@ -84,10 +78,11 @@ class EvaluatedPolicy(Result):
         """``base`` or ``stage 3``."""
         return f"stage {self.stage}" if self.stage else "base"
 
-
-def headline(samples_per_problem: int, benchmarks: int) -> str:
-    """Return the name of the accuracy of a policy: ``avg@4``, or ``mean of 5 benchmarks``."""
-    return f"mean of {benchmarks} benchmarks" if benchmarks > 1 else f"avg@{samples_per_problem}"
+    @property
+    def headline(self) -> str:
+        """The name of the accuracy: ``avg@4``, or ``mean of 5 benchmarks``."""
+        count = len(self.evaluations)
+        return f"mean of {count} benchmarks" if count > 1 else f"avg@{self.samples_per_problem}"
 
 
 @dataclass(frozen=True)
@@ -113,7 +108,7 @@ class History:
     updates: dict[str, Column]
     """Columns of the policies' metrics, one entry per update of the run; NaN if the value is null or missing."""
     histograms: dict[str, Column]
-    """Counts per bin, [updates, bins], by column; the row of an update without counts is NaN."""
+    """Counts per bin, [updates, bins], by column; empty before the first update."""
     manifests: dict[ArtifactRef, Manifest]
     """The evaluations and all of their ancestors."""
     algorithm: str
@@ -126,20 +121,10 @@ class History:
     """The settings of the run; empty if they are unknown."""
 
     @property
-    def problems(self) -> int:
-        """The number of problems of all benchmarks."""
-        return self.evaluated[-1].problems
-
-    @property
     def benchmarks(self) -> list[str]:
         """Names of the benchmarks on which every policy was evaluated."""
         named = [[one.benchmark for one in policy.evaluations] for policy in self.evaluated]
         return [name for name in named[-1] if all(name in names for names in named)]
-
-    @property
-    def headline(self) -> str:
-        """The name of the accuracy: ``avg@4``, or ``mean of 5 benchmarks``."""
-        return headline(self.evaluated[-1].samples_per_problem, len(self.evaluated[-1].evaluations))
 
     @property
     def boundaries(self) -> list[int]:
@@ -149,10 +134,7 @@ class History:
     @property
     def objective(self) -> dict[str, Any]:
         """Settings of the objective; empty before the first stage."""
-        if not self.stages:
-            return {}
-        objective = (self.settings.get("optimize") or {}).get("objective")
-        return dict(objective or self.stages[-1].policy.settings.get("objective") or {})
+        return dict(self.stages[-1].policy.settings["objective"]) if self.stages else {}
 
     @property
     def vetoes(self) -> bool:
@@ -224,7 +206,7 @@ def load_history(
         raise DamagedError(problem)
     manifests = {manifest.ref: manifest for manifest in lineage.manifests.values()}
     evaluated = sorted(
-        (read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
+        (_read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
         key=lambda policy: (policy.updates, policy.policy.digest),
     )
     final = manifests[last or evaluated[-1].policy]
@@ -242,51 +224,34 @@ def load_history(
     ]
     tables = [read_table(store.file(policy, METRICS_FILE)) for policy in chain[1:]]
     metrics = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-    optimize = settings.get("optimize") or {}
-    preset = optimize.get("preset") or final.facts.get("preset") or final.settings.get("preset")
     return History(
         evaluated=evaluated,
         stages=stages,
         updates=number_columns(metrics),
         histograms=histogram_columns(metrics),
         manifests=manifests,
-        algorithm=str(preset) if preset and stages else "base",
+        algorithm=stages[-1].policy.settings["preset"] if stages else "base",
         updates_per_rollout=int(final.facts.get("updates_per_rollout") or 0),
         seed=final.seed if seed is None else seed,
         settings=settings,
     )
 
 
-def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref: ArtifactRef) -> EvaluatedPolicy:
-    """Read the evaluated policy of an average. An evaluation counts as an average over this evaluation alone.
-
-    Raises:
-        DataError: the artifact is neither an average nor an evaluation of one policy.
-    """
+def _read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref: ArtifactRef) -> EvaluatedPolicy:
+    """Read the evaluated policy of an average. An evaluation counts as an average over this evaluation alone."""
     manifest = manifests[ref]
-    parents = manifest.parents.get("policy", [])
-    if ref.kind not in ("average", "evaluation") or len(parents) != 1:
-        raise DataError(f"report: {ref} is not the evaluation of one policy (its policies: {len(parents)}).")
-    facts = manifests[parents[0]].facts
+    (policy,) = manifest.parents["policy"]
+
+    def metrics(one: Manifest) -> dict[str, Any]:
+        return dict(json.loads(store.file(one, ACCURACY_FILE).read_text()))
+
     evaluations = [
-        {
-            **_metrics(store, one),
-            "benchmark": one.facts.get("benchmark", "held_out"),
-            "prompts": next(iter(one.parents.get("prompts", ())), None),
-            "evaluation": one.ref,
-            "samples": store.file(one, SAMPLES_FILE),
-        }
+        {**metrics(one), "prompts": one.parents["prompts"][0], "evaluation": one.ref}
         for one in (manifests[each] for each in manifest.parents.get("evaluations", [ref]))
     ]
-    policy = {"policy": parents[0], "stage": facts.get("stage", 0), "updates": facts.get("updates", 0)}
-    return EvaluatedPolicy.model_validate({**_metrics(store, manifest), **policy, "evaluations": evaluations})
-
-
-def _metrics(store: Store, manifest: Manifest) -> dict[str, Any]:
-    metrics: dict[str, Any] = json.loads(store.file(manifest, ACCURACY_FILE).read_text())
-    if _none_if_nan(metrics.get("accuracy")) is None:
-        raise DataError(f"report: {manifest.ref} has no accuracy in its {ACCURACY_FILE}; evaluate its policy again.")
-    return metrics
+    facts = manifests[policy].known_facts
+    own = {"policy": policy, "stage": facts["stage"], "updates": facts["updates"], "evaluations": evaluations}
+    return EvaluatedPolicy.model_validate({**metrics(manifest), **own})
 
 
 def _stage(
@@ -294,8 +259,7 @@ def _stage(
 ) -> Stage:
     """Return the stage between two policies, and put the run's settings into the manifests of its artifacts."""
 
-    def with_settings(role: str, section: str) -> list[Manifest]:
-        refs = after.parents.get(role, []) if role else [after.ref]
+    def with_settings(refs: Sequence[ArtifactRef], section: str) -> list[Manifest]:
         for ref in refs:
             values = {**manifests[ref].settings, **(settings.get(section) or {})}
             manifests[ref] = manifests[ref].model_copy(update={"settings": values})
@@ -303,11 +267,11 @@ def _stage(
 
     return Stage(
         number=int(after.facts["stage"]),
-        first_update=int(before.facts.get("updates", 0)) + 1,
+        first_update=int(before.facts["updates"]) + 1,
         last_update=int(after.facts["updates"]),
-        policy=with_settings("", "optimize")[0],
-        rollouts=with_settings("rollouts", "rollout"),
-        verdicts=with_settings("verdicts", "verify"),
+        policy=with_settings([after.ref], "optimize")[0],
+        rollouts=with_settings(after.parents["rollouts"], "rollout"),
+        verdicts=with_settings(after.parents["verdicts"], "verify"),
     )
 
 
@@ -318,11 +282,5 @@ def number_columns(metrics: pa.Table) -> dict[str, Column]:
 
 
 def histogram_columns(metrics: pa.Table) -> dict[str, Column]:
-    """Return counts per bin, [updates, bins], by column; the row of an update without counts is NaN."""
-    histograms = {}
-    for name, edges in EDGES.items():
-        bins = len(edges) - 1
-        rows = metrics[name].to_pylist() if name in metrics.column_names else [None] * metrics.num_rows
-        counts = [row if row and len(row) == bins else [np.nan] * bins for row in rows]
-        histograms[name] = np.array(counts, dtype=np.float64).reshape(-1, bins)
-    return histograms
+    """Return counts per bin, [updates, bins], by column."""
+    return {name: np.array(metrics[name].to_pylist(), dtype=np.float64) for name in EDGES if metrics.num_rows}

@@ -9,11 +9,9 @@ from tasks.store.records import Manifest
 
 OTHER_STEPS = ("rollout", "verify")
 """Settings of other steps that an alternating step also has; they are shown once."""
-Parameters = dict[str, str]
-"""Values of settings, as text, by name."""
 
 
-def resolved_settings(history: History) -> dict[str, Parameters]:
+def resolved_settings(history: History) -> dict[str, dict[str, str]]:
     """Return the settings of every step of the run; values that changed during the run are joined by an arrow."""
     finals = [stage.policy for stage in history.stages]
     artifacts: dict[str, list[Manifest]] = {
@@ -35,7 +33,7 @@ def resolved_settings(history: History) -> dict[str, Parameters]:
     return {step: parameters for step, values in settings.items() if (parameters := parameters_of(values))}
 
 
-def parameters_of(settings: Iterable[Mapping[str, Any]]) -> Parameters:
+def parameters_of(settings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the settings of a step's artifacts; values that differ between artifacts are joined by an arrow."""
     values: dict[str, list[str]] = {}
     for one in settings:

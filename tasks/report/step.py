@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tasks.formats import points
-from tasks.report.drawing import Picture
+from tasks.report.drawing import Picture, write_pictures
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures, shown_stages
-from tasks.report.history import History, Stage, load_history
+from tasks.report.history import History, load_history
 from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, steps_of
 from tasks.report.look import render
 from tasks.report.parameters import resolved_settings
@@ -23,7 +23,6 @@ from tasks.store.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
-_POLICY_FACTS = ("groups", "zero_variance_groups", "unscored", "logp_mismatch")
 
 
 def write_report(
@@ -51,15 +50,13 @@ def write_report(
     history = load_history(store, evaluations, seed=seed, settings=values, trained_from=trained_from)
     ledger, figures = make_ledger(history), make_figures(history)
     page, summary = _render_page(store, history, ledger, figures), make_summary(history, ledger)
-    plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
-    files = {PAGE_FILE: page, SUMMARY_FILE: json.dumps(plain, indent=1), SETTINGS_FILE: json.dumps(values, indent=1)}
-    for name, figure in figures.items():
-        files |= {f"figures/{name}.svg": figure.svg, f"figures/{name}.csv": figure.csv()}
+    numbers = summary.model_dump_json(indent=1, exclude={"execution", "report", "next_commands"})
+    files = {PAGE_FILE: page, SUMMARY_FILE: numbers, SETTINGS_FILE: json.dumps(values, indent=1)}
     with store.write("report", settings=values, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
-        (draft.path / "figures").mkdir()
+        write_pictures(draft.path, figures)
         for file, text in files.items():
             (draft.path / file).write_text(text, encoding="utf-8")
-        draft.facts.update(algorithm=history.algorithm, accuracy=[row.accuracy for row in summary.rows])
+        draft.facts.update(algorithm=history.algorithm, accuracy=[one.accuracy.value for one in summary.evaluated])
         draft.facts.update(trained_from=trained_from, other_settings=_other_settings(history, trained_from))
     return draft.ref
 
@@ -106,7 +103,7 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         final=final,
         gain=points(final.accuracy.value - base.accuracy.value) if final is not base else None,
         levels=levels if 1 < len(levels) <= _LEVELS_SHOWN else [],
-        training={stage.number: _training_facts(stage) for stage in history.stages},
+        training={stage.number: stage.policy.facts | stage.verdicts[0].facts for stage in history.stages},
         counted=counted,
         outcomes=sorted(outcomes, key=lambda name: _OUTCOMES.index(name) if name in _OUTCOMES else len(_OUTCOMES)),
         warnings=_warnings(history),
@@ -114,11 +111,10 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         steps=steps_of(history),
         seconds_at_work=seconds_at_work,
         ledger_words=ROWS,
-        figures={name: picture.svg for name, picture in figures.items()},
-        words=all_figures(),
+        figures=figures,
         shown_stages=shown_stages(history),
         over_staleness=[name for name, one in all_figures().items() if one.over == "staleness" and name in figures],
-        examples=pick_examples(history),
+        examples=pick_examples(store, history),
         groups=pick_groups(store, history),
         parameters=resolved_settings(history),
         packages={name: ", ".join(sorted(versions)) for name, versions in sorted(packages.items())},
@@ -129,17 +125,6 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
     )
 
 
-def _training_facts(stage: Stage) -> dict[str, Any]:
-    """Return facts of a stage's responses and of its policy by name; None if a fact is unknown."""
-    verdicts = [manifest.facts for manifest in stage.verdicts]
-    facts = {name: stage.policy.facts.get(name) for name in _POLICY_FACTS}
-    facts["responses"] = sum(sum((shard.get("outcomes") or {}).values()) for shard in verdicts) or None
-    for name in ("reward", "truncated"):
-        values = [shard[name] for shard in verdicts if shard.get(name) is not None]
-        facts[name] = sum(values) / len(values) if values else None
-    return facts
-
-
 def _outcomes(history: History) -> dict[str, Counter[str]]:
     """Count the outcomes of responses, by evaluation and by stage."""
     counted = {
@@ -148,8 +133,7 @@ def _outcomes(history: History) -> dict[str, Counter[str]]:
         for one in policy.evaluations
     }
     for stage in history.stages:
-        counts = (Counter[str](manifest.facts.get("outcomes") or {}) for manifest in stage.verdicts)
-        counted[f"training, stage {stage.number}"] = sum(counts, Counter())
+        counted[f"training, stage {stage.number}"] = Counter(stage.verdicts[0].facts["outcomes"])
     return {name: counts for name, counts in counted.items() if counts.total()}
 
 

@@ -3,15 +3,13 @@
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from textwrap import fill
-from typing import Any
 
 from pydantic import Field
 
-from tasks.formats import duration, label, number, percent, percent_range
+from tasks.formats import duration, label, number, percent_range, share
 from tasks.process.provenance import execution, waits
-from tasks.report.history import EvaluatedPolicy, History, Result, headline
+from tasks.report.history import EvaluatedPolicy, History
 from tasks.report.ledger import Ledger, union_seconds
 from tasks.report.tables import COLUMNS, text_table
 from tasks.settings.base import FlyteModel
@@ -21,40 +19,6 @@ from tasks.store.lineage import ancestry
 
 _ROWS = 12
 """Largest number of rows of a table; a longer table is shown without its middle."""
-
-
-class _Row(FlyteModel):
-    """Numbers of a policy. Accuracies and shares are fractions; over several benchmarks they are means."""
-
-    accuracy: float
-    """avg@k."""
-    low: float
-    """Lower end of the 95 % interval of the accuracy."""
-    high: float
-    """Upper end of the interval."""
-    response_tokens: float | None
-
-
-class BenchmarkRow(_Row):
-    """Numbers of a policy on one benchmark."""
-
-    name: str
-    digest: str = ""
-    problems: int
-    samples_per_problem: int
-    pass_at: float | None
-    majority: float | None
-    truncated: float | None
-
-
-class SummaryRow(_Row):
-    """Numbers of an evaluated policy, with a row per benchmark."""
-
-    label: str
-    updates: int
-    greedy: float | None
-    working: float | None
-    benchmarks: list[BenchmarkRow] = Field(default_factory=list)
 
 
 class Execution(FlyteModel):
@@ -81,20 +45,16 @@ class RunSummary(FlyteModel):
     updates_per_rollout: int
     """mu; 0 before the first stage."""
     seed: int
-    base_policy: str = ""
-    problems: int
-    """Number of problems of all benchmarks."""
-    samples_per_problem: int
-    """k of avg@k; 0 if it differs between benchmarks."""
-    rows: list[SummaryRow]
+    evaluated: list[EvaluatedPolicy]
+    """Evaluated policies, in the order of updates."""
     ledger: dict[str, float]
     """Seconds by row; their sum is the process-seconds of the run."""
     gpu_seconds: dict[str, float] = Field(default_factory=dict)
     """GPU-seconds by row; empty if no process saw a GPU."""
     wall_clock: float
     """Seconds; less than the sum of the ledger if steps ran in parallel."""
-    training: float | None = None
-    """Seconds of wall-clock of generation, verification and optimization; None in a report of an older version."""
+    training: float
+    """Seconds of wall-clock of generation, verification and optimization."""
     execution: Execution | None = None
     """The execution that printed this summary."""
     report: str = ""
@@ -105,15 +65,24 @@ class RunSummary(FlyteModel):
         """The algorithm with mu, such as ``mu_grpo, mu 32``."""
         return f"{self.algorithm}, mu {self.updates_per_rollout}" if self.updates_per_rollout else self.algorithm
 
+    @property
+    def base_policy(self) -> ArtifactRef:
+        """The policy that the run started from."""
+        return self.evaluated[0].policy
+
+    @property
+    def last(self) -> EvaluatedPolicy:
+        """The last policy of the run."""
+        return self.evaluated[-1]
+
     def __str__(self) -> str:
-        last = self.rows[-1]
         time_taken = f"in {duration(self.wall_clock)}"
         if self.execution and self.execution.made < self.execution.artifacts:
             time_taken = f"{time_taken} with what other executions made"
         lines = [
-            f"{self.name}, seed {self.seed}: {last.updates} updates {time_taken}",
+            f"{self.name}, seed {self.seed}: {self.last.updates} updates {time_taken}",
             self._table(),
-            *([self._by_benchmark()] if len(self.rows[-1].benchmarks) > 1 else []),
+            *([self._by_benchmark()] if len(self.last.evaluations) > 1 else []),
             self._times(),
         ]
         if self.execution:
@@ -125,35 +94,34 @@ class RunSummary(FlyteModel):
         lines += [f"{'next' if index == 0 else '':<8}{command}" for index, command in enumerate(self.next_commands)]
         return "\n".join(lines).rstrip()
 
-    @property
-    def headline(self) -> str:
-        """The name of the accuracy."""
-        return headline(self.samples_per_problem, len(self.rows[-1].benchmarks))
-
     def _table(self) -> str:
-        headings = ["policy", "updates", self.headline, "95 %", "greedy", "working", "tokens"]
+        headings = ["policy", "updates", self.last.headline, "95 %", "greedy", "working", "tokens"]
         rows = [
             [
-                *(row.label, str(row.updates), percent(row.accuracy), percent_range(row.low, row.high)),
-                *(percent(row.greedy), percent(row.working), number(row.response_tokens)),
+                one.label,
+                str(one.updates),
+                share(one.accuracy),
+                percent_range(one.accuracy.low, one.accuracy.high),
+                share(one.greedy),
+                share(one.working),
+                number(one.response_tokens),
             ]
-            for row in self.rows
+            for one in self.evaluated
         ]
         return _table(headings, rows)
 
     def _by_benchmark(self) -> str:
-        last = self.rows[-1].benchmarks
-        headings = ["policy", *(f"{one.name}\navg@{one.samples_per_problem}" for one in last)]
+        last = self.last.evaluations
+        headings = ["policy", *(f"{one.benchmark}\navg@{one.samples_per_problem}" for one in last)]
         rows = []
-        for row in self.rows:
-            accuracies = {one.name: percent(one.accuracy) for one in row.benchmarks}
-            rows.append([row.label, *(accuracies.get(one.name, "") for one in last)])
+        for policy in self.evaluated:
+            accuracies = {one.benchmark: share(one.accuracy) for one in policy.evaluations}
+            rows.append([policy.label, *(accuracies.get(one.benchmark, "") for one in last)])
         return _table(headings, rows)
 
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
-        if self.training is not None:
-            parts.append(f"training {duration(self.training)} of {duration(self.wall_clock)}")
+        parts.append(f"training {duration(self.training)} of {duration(self.wall_clock)}")
         if self.gpu_seconds:
             parts.append(f"{sum(self.gpu_seconds.values()) / 3600:,.2f} GPU-hours")
         # No-break spaces keep each part on one line.
@@ -174,36 +142,12 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
         algorithm=history.algorithm,
         updates_per_rollout=history.updates_per_rollout,
         seed=history.seed,
-        base_policy=history.evaluated[0].policy.digest,
-        problems=history.problems,
-        samples_per_problem=history.evaluated[-1].samples_per_problem,
-        rows=[summary_row(policy) for policy in history.evaluated],
+        evaluated=history.evaluated,
         ledger=ledger.seconds,
         gpu_seconds=ledger.gpu_seconds,
         wall_clock=ledger.wall_clock,
         training=ledger.training,
     )
-
-
-def summary_row(policy: EvaluatedPolicy) -> SummaryRow:
-    """Return the row of an evaluated policy."""
-    benchmarks = [
-        BenchmarkRow(name=one.benchmark, digest=one.prompts.digest if one.prompts else "", **_numbers(one))
-        for one in policy.evaluations
-    ]
-    return SummaryRow(label=policy.label, updates=policy.updates, benchmarks=benchmarks, **_numbers(policy))
-
-
-def _numbers(result: Result) -> dict[str, Any]:
-    shares = {
-        "greedy": result.greedy,
-        "working": result.working,
-        "majority": result.majority,
-        "pass_at": result.pass_at.get(result.samples_per_problem),
-    }
-    plain = result.model_dump(include={"problems", "samples_per_problem", "response_tokens", "truncated"})
-    values = {name: share and share.value for name, share in shares.items()}
-    return {**plain, **values, **asdict(result.accuracy), "accuracy": result.accuracy.value}
 
 
 def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> RunSummary:

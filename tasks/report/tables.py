@@ -24,19 +24,17 @@ def render(renderable: RenderableType, width: int = COLUMNS) -> str:
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table with names in the first column and numbers in the others; an empty row ends a section."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for heading in headings:
-        if heading is headings[0]:
-            table.add_column(heading, no_wrap=True)
-        else:
-            table.add_column(heading, justify="right", max_width=_WIDEST_CELL, overflow="fold")
-    for row in rows:
-        table.add_row(*row) if row else table.add_section()
+    table = number_table("", headings[:1], headings[1:], rows)
+    for column in table.columns[1:]:
+        column.no_wrap, column.max_width, column.overflow = False, _WIDEST_CELL, "fold"
     return render(table, _WIDEST)
 
 
 def number_table(title: str, names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
-    """Return a table with a title, columns of names and columns of numbers. No column wraps."""
+    """Return a table with a title, columns of names and columns of numbers; an empty row ends a section.
+
+    No column wraps.
+    """
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     table.caption_justify = "left"
     for name in names:
@@ -44,7 +42,7 @@ def number_table(title: str, names: Sequence[str], numbers: Sequence[str], rows:
     for number in numbers:
         table.add_column(number, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*row) if row else table.add_section()
     return table
 
 

@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from tasks.formats import percent, percent_range
-from tasks.report.history import load_history
-from tasks.report.summary import SummaryRow, summary_row
+from tasks.formats import percent, share, share_with_interval
+from tasks.report.history import EvaluatedPolicy, load_history
 from tasks.report.tables import text_table
 from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
@@ -16,43 +15,28 @@ from tasks.store.tables import read_table
 class PolicyAccuracies(FlyteModel):
     """Accuracies of a stored policy; ``str()`` returns lines for the terminal."""
 
-    policy: str
-    """The policy, as ``kind/digest``."""
-    evaluations: list[str]
-    """The evaluations as ``kind/digest``, in the order of the benchmarks."""
-    headline: str
-    """Name of the accuracy, such as avg@4."""
-    problems: int
-    row: SummaryRow
+    evaluated: EvaluatedPolicy
 
     def __str__(self) -> str:
-        row = self.row
+        mean = self.evaluated
         lines = [
-            f"{self.policy} ({row.label}, {row.updates} updates): {self.headline} {percent(row.accuracy)} "
-            f"({percent_range(row.low, row.high)}), greedy {percent(row.greedy)}, on {self.problems} problems"
+            f"{mean.policy} ({mean.label}, {mean.updates} updates): {mean.headline} "
+            f"{share_with_interval(mean.accuracy)}, greedy {share(mean.greedy)}, on {mean.problems} problems"
         ]
-        for benchmark, evaluation in zip(row.benchmarks, self.evaluations, strict=True):
-            k = benchmark.samples_per_problem
-            accuracy = f"{percent(benchmark.accuracy)} ({percent_range(benchmark.low, benchmark.high)})"
+        for one in mean.evaluations:
+            k = one.samples_per_problem
             lines.append(
-                f"{benchmark.name:<16}avg@{k} {accuracy}, pass@{k} {percent(benchmark.pass_at)}, "
-                f"maj@{k} {percent(benchmark.majority)}, truncated {percent(benchmark.truncated)}, on "
-                f"{benchmark.problems} problems  {evaluation}"
+                f"{one.benchmark:<16}avg@{k} {share_with_interval(one.accuracy)}, pass@{k} {share(one.pass_at_k)}, "
+                f"maj@{k} {share(one.majority)}, truncated {percent(one.truncated)}, on "
+                f"{one.problems} problems  {one.evaluation}"
             )
         return "\n".join(lines)
 
 
 def describe_evaluation(store: Store, average: ArtifactRef) -> PolicyAccuracies:
     """Return the accuracies of a policy from the average of its evaluations."""
-    history = load_history(store, [average])
-    (evaluated,) = history.evaluated
-    return PolicyAccuracies(
-        policy=str(evaluated.policy),
-        evaluations=[str(measured.evaluation) for measured in evaluated.evaluations],
-        headline=history.headline,
-        problems=evaluated.problems,
-        row=summary_row(evaluated),
-    )
+    (evaluated,) = load_history(store, [average]).evaluated
+    return PolicyAccuracies(evaluated=evaluated)
 
 
 class RescoredStage(FlyteModel):

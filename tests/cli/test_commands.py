@@ -1,11 +1,8 @@
 """The mu-grpo command, run as a user runs it."""
 
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner
 
-from tasks.cli.experiments import log_folder
 from tasks.cli.main import app
 from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS
 from tasks.store import Store
@@ -40,11 +37,6 @@ def test_a_store_on_s3_can_be_named(bucket: str) -> None:
     Store.open(f"{bucket}/prefix")
     for name in ("compare", "report", "inspect"):
         assert f"{bucket}/prefix: no finished run in this store" in run_refused(name, "--store", f"{bucket}/prefix")
-
-
-def test_the_laboratory_logs_beside_artifacts_or_beside_the_local_copy(bucket: str, tmp_path: Path) -> None:
-    assert log_folder(str(tmp_path)) == tmp_path / "logs"
-    assert log_folder(f"{bucket}/prefix") == Store.open(f"{bucket}/prefix").root / "logs"
 
 
 @pytest.mark.parametrize(

@@ -98,15 +98,6 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
         inspect_stage(store, 3, None, None, Chosen())
 
 
-def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
-    run = make_finished_run(store, stages=1)
-    path = store.root / run.policies[1].folder / "manifest.json"
-    path.write_text(path.read_text().replace('"learning_rate"', '"learning_speed"').replace('"gate"', '"clip"'))
-    text = shown(store)
-    assert set(advantages(text).values()) == {DASH}
-    assert f"cannot read the settings of {run.policies[1]}" in text
-
-
 def test_a_run_is_named_by_its_report(store: Store) -> None:
     """Two runs of one algorithm and seed: the latest is not the only one that can be looked at."""
     first, second = (make_finished_run(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))

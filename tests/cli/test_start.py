@@ -23,8 +23,10 @@ from tasks.cli import start as module
 from tasks.cli.start import Options, Progress, describe_end, start
 from tasks.errors import DeploymentError, SettingsError, UserError
 from tasks.flyte.remote import Attempt, ExecutionState, Node
-from tasks.report.summary import RunSummary, SummaryRow
+from tasks.report.history import EvaluatedPolicy
+from tasks.report.summary import RunSummary
 from tasks.settings import Given, OperationSettings
+from tasks.store import ArtifactRef
 from tests.cli.flyte_admin import Admin
 from tests.cli.synthetic import run_refused
 from tests.workflows.runs import words
@@ -186,10 +188,12 @@ def test_an_execution_is_followed_to_its_result(
     admin: Admin, options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
-    numbers = dict.fromkeys(("accuracy", "low", "high", "greedy", "working", "response_tokens"), 0.5)
-    run = {"algorithm": "mu_grpo", "updates_per_rollout": 16, "seed": 0, "problems": 64, "samples_per_problem": 8}
-    rows = [SummaryRow(label="stage 1", updates=16, **numbers)]
-    summary = RunSummary(**run, rows=rows, ledger={"generate": 12.0}, wall_clock=60.0)
+    accuracy = {"value": 0.5, "low": 0.4, "high": 0.6}
+    numbers = {"accuracy": accuracy, "pass": {"8": accuracy}, "response_tokens": 9.5, "truncated": 0.0, "problems": 64}
+    policy = {"policy": ArtifactRef(kind="policy", digest="a"), "stage": 1, "updates": 16, "evaluations": []}
+    evaluated = [EvaluatedPolicy(**numbers, **policy, k=8)]
+    times = {"ledger": {"generate": 12.0}, "wall_clock": 60.0, "training": 50.0}
+    summary = RunSummary(algorithm="mu_grpo", updates_per_rollout=16, seed=0, evaluated=evaluated, **times)
     kind = TypeEngine.to_literal_type(RunSummary)
     literal = TypeEngine.to_literal(FlyteContext.current_context(), summary, RunSummary, kind)
     admin.outputs.literals["o0"].CopyFrom(literal.to_flyte_idl())

@@ -120,16 +120,6 @@ def test_a_run_is_one_pair_however_many_benchmarks_it_was_measured_on() -> None:
     assert statistics.run_means([{"a": first, "b": second}, {"b": second}]) == pytest.approx([0.2, 0.5, 0.3, 0.6])
 
 
-def test_equal_arms_are_seldom_significant() -> None:
-    """Three runs of each, a point apart; a test over problems alone would find a difference in 10 % of the cases."""
-    random, found = np.random.default_rng(8), []
-    for _ in range(200):
-        level_SP = np.clip(0.5 + random.normal(0, 0.2, (1, 100)) + random.normal(0, 0.01, (2, 3, 1)), 0, 1)
-        one, other = random.binomial(4, level_SP) / 4
-        found.append(bootstrap_p(draws([{"": one - other}], DIFFERENCES)) < 0.05)
-    assert np.mean(found) < 0.06
-
-
 def test_p_of_the_bootstrap_is_that_of_a_t_test_on_many_problems() -> None:
     random = np.random.default_rng(5)
     values_SP = np.clip(random.normal(0.02, 0.2, (1, 1000)), -1, 1)

@@ -4,13 +4,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.experiments.figures import CaptionedFigure, make_figures
+from tasks.evaluate.statistics import Interval
+from tasks.experiments.figures import make_figures
 from tasks.experiments.page import render_page
 from tasks.experiments.result import MEAN, ArmResult, Cell, LaboratoryResult, PairedTest, ReproductionResult, Speed
 from tasks.experiments.runs import SystemRun
 from tasks.experiments.speedup import split_causes, times_of
 from tasks.report import drawing
-from tasks.report.drawing import Chart, Panel, Series
+from tasks.report.drawing import Chart, Panel, Picture, Series
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
 from tests.experiments.planted import call
@@ -40,7 +41,8 @@ def _run(root: Path, system: str, seed: int) -> SystemRun:
     calls = [call(tokens[start : start + size], 512) for start in range(0, 2048, size)]
     scale = run.ledger.seconds["generate"] / sum(one.seconds for one in calls)
     calls = [replace(one, seconds=scale * one.seconds) for one in calls]
-    return replace(run, response_tokens=sum(tokens), sequence_tokens=sum(tokens) + 8 * 2048, calls=calls)
+    sequences, report = sum(tokens) + 8 * 2048, f"report/{seed:016x}"
+    return replace(run, response_tokens=sum(tokens), sequence_tokens=sequences, calls=calls, report=report)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +52,7 @@ def result(system_runs: list[SystemRun]) -> ReproductionResult:
     levels = {system: 0.5 + 0.1 * place for place, system in enumerate(reversed(SYSTEMS))}
     seeds = {"by_seed": [0.5, 0.5], "base": 0.32}
     cells = [
-        Cell(model=model, system=system, benchmark=one, accuracy=at, low=at - 0.05, high=at + 0.05, **seeds)
+        Cell(model=model, system=system, benchmark=one, accuracy=Interval(at, at - 0.05, at + 0.05), **seeds)
         for model in MODELS
         for system, at in levels.items()
         for one in benchmarks
@@ -58,8 +60,8 @@ def result(system_runs: list[SystemRun]) -> ReproductionResult:
     test = PairedTest.model_construct(cohen_dz=1.25, rank_biserial=None, p_equivalence=0.001)
     tests = [
         test.model_copy(
-            update={"model": model, "baseline": baseline, "benchmark": benchmark, "difference": difference}
-            | {"low": difference - 0.01, "high": difference + 0.01, "equivalent": difference < 0.01}
+            update={"model": model, "baseline": baseline, "benchmark": benchmark, "equivalent": difference < 0.01}
+            | {"difference": Interval(difference, difference - 0.01, difference + 0.01)}
             | {"p_bootstrap": p, "p_wilcoxon": 0.03 if benchmark == MEAN else None}
         )
         for model in MODELS
@@ -94,7 +96,9 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResul
     same = {"by_seed": [0.5] * 3, "best": 0.7, "vetoed": 0.01, "clipped": None}
     means = {"[0.8, 1.2], one stage": 0.5, "[0, 5], one stage": 0.2, f"[0, 5] and {HOSTILE}": 0.7}
     arms = [
-        ArmResult.model_construct(name=name, accuracy=mean, low=mean - 0.05, high=mean + 0.04, stopped=stopped, **same)
+        ArmResult.model_construct(
+            name=name, accuracy=Interval(mean, mean - 0.05, mean + 0.04), stopped=stopped, difference=None, **same
+        )
         for (name, mean), stopped in zip(means.items(), ([], ["a gate"], []), strict=True)
     ]
     asked = {"asks": "Is it so?", "reference": "[0, 5], one stage", "seeds": 3, "updates": 256, "base": 0.3}
@@ -105,11 +109,10 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResul
 
 
 @pytest.fixture(scope="session")
-def drawn(result, system_runs, laboratory) -> dict[str, CaptionedFigure]:
+def drawn(result, system_runs, laboratory) -> dict[str, Picture]:
     return make_figures(result, system_runs, laboratory)
 
 
 @pytest.fixture(scope="session")
 def page(result, system_runs, laboratory, drawn) -> str:
-    reports = {run.name: f"report/{run.seed:016x}" for run in system_runs}
-    return render_page(result, system_runs, laboratory, drawn, reports)
+    return render_page(result, system_runs, laboratory, drawn)

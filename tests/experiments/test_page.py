@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tasks.evaluate.statistics import Interval
 from tasks.experiments.laboratory import find_parts
 from tasks.experiments.page import render_page, write_page
 from tasks.experiments.result import markdown
@@ -47,9 +48,9 @@ def test_headlines_say_how_the_reference_stands(page):
     ],
 )
 def test_a_difference_is_significant_or_not(result, system_runs, low, high, p, verdict):
-    told = {"difference": (low + high) / 2, "low": low, "high": high, "p_bootstrap": p, "equivalent": False}
+    told = {"difference": Interval((low + high) / 2, low, high), "p_bootstrap": p, "equivalent": False}
     test = result.tests[0].model_copy(update=told)
-    page = render_page(result.model_copy(update={"tests": [test]}), system_runs, [], {}, {})
+    page = render_page(result.model_copy(update={"tests": [test]}), system_runs, [], {})
     assert f"mu_grpo {verdict} grpo" in words(page)
 
 
@@ -72,7 +73,7 @@ def test_every_figure_is_there_with_its_data(drawn, page):
 def test_the_page_is_written_with_the_data_of_its_figures(tmp_path, result, system_runs, drawn):
     cells = [cell for cell in result.cells if cell.model == "tiny"]
     few = result.model_copy(update={"models": ["tiny"], "cells": cells})
-    write_page(tmp_path, few, [run for run in system_runs if run.model == "tiny"], [], {})
+    write_page(tmp_path, few, [run for run in system_runs if run.model == "tiny"], [])
     assert "mu_grpo" in (tmp_path / "report.html").read_text(encoding="utf-8")
     written = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("figures/*.csv")}
     assert written == {name: figure.csv() for name, figure in drawn.items() if name.endswith("-tiny")}

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tasks.evaluate.statistics import Interval
 from tasks.experiments import speedup
 from tasks.experiments.runs import SystemRun, engine_work
 from tasks.experiments.speedup import speeds_of, split_causes, training_time
 from tasks.report.history import EvaluatedPolicy
-from tasks.store.records import ArtifactRef, Manifest
+from tasks.store.records import Manifest
 from tests.experiments.planted import PASS, ROW, Sampled, planted, sampled
 
 PHASES = {"load": 1.0, "verify": 2.0, "logp": 3.0, "optimize": 30.0, "rest": 4.0}
@@ -190,9 +191,8 @@ def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, thei
 
     def run(system: str, seconds: float, last: float) -> SystemRun:
         made = planted(system, Sampled(), optimize=seconds)
-        same = {"problems": 10, "k": 1, "evaluations": [], "policy": ArtifactRef(kind="policy", digest="a")}
         evaluated = [
-            EvaluatedPolicy(**same, stage=stage, updates=8 * stage, accuracy={"value": level})
+            EvaluatedPolicy.model_construct(stage=stage, updates=8 * stage, accuracy=Interval(level, 0, 1))
             for stage, level in enumerate((0.3, last))
         ]
         return replace(made, history=replace(made.history, evaluated=evaluated))

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,8 +62,6 @@ class SyntheticRun:
     """Tokens of a response."""
     nulls: bool = False
     """Leave out what can be null."""
-    absent: str = "nothing"
-    """A pattern: columns of the updates that it matches are left out, as in artifacts from before there were such."""
     policy: ArtifactRef = field(init=False)
     held_out: ArtifactRef = field(init=False)
     evaluations: list[ArtifactRef] = field(default_factory=list)
@@ -94,12 +91,6 @@ class SyntheticRun:
         self.evaluate()
         return self
 
-    def from_base_of(self, other: "SyntheticRun") -> "SyntheticRun":
-        """Takes another run's base policy and its evaluation instead of making them."""
-        self.held_out, self.evaluations = other.held_out, other.evaluations[:1]
-        self.policy = self.store.manifest(self.evaluations[0]).parents["policy"][0]
-        return self
-
     def stages(self, count: int) -> "SyntheticRun":
         for _ in range(count):
             self.train()
@@ -120,7 +111,13 @@ class SyntheticRun:
             phases = {} if colocated else {"load": 0.4, "generate": 9.0 + shard}
             shards.append(self._write("rollouts", rollout, parents, phases, {"responses": f"{own} {shard}"}))
         outcomes = {"correct": round(512 * skill), "wrong": 500 - round(512 * skill), "no_answer": 11, "timeout": 1}
-        rates = {"reward": skill, "working": skill, "response_tokens": float(self.length), "truncated": 0.01}
+        rates = {
+            "responses": 512,
+            "reward": skill,
+            "working": skill,
+            "response_tokens": float(self.length),
+            "truncated": 0.01,
+        }
         phases = {} if colocated else {"load": 0.1, "verify": 2.5}
         parents = {"rollouts": shards}
         verdicts = self._write("verdicts", VerifySettings(), parents, phases, {"v": own}, outcomes=outcomes, **rates)
@@ -148,6 +145,7 @@ class SyntheticRun:
         skill, spread = self._skill(self.stage), 0.03
         estimate = {"value": skill, "low": skill - spread, "high": skill + spread}
         metrics: dict[str, Any] = {
+            "benchmark": "held_out",
             "accuracy": estimate,
             "greedy": {"value": skill + 0.04, "low": skill - 0.02, "high": skill + 0.09},
             "policy": self.policy.digest,
@@ -160,7 +158,7 @@ class SyntheticRun:
             "by_level": {"2": skill + 0.05, "3": skill - 0.05},
         }
         if self.nulls:
-            metrics |= {"greedy": None, "working": None, "truncated": None, "by_level": {}}
+            metrics |= {"greedy": None, "working": None, "by_level": {}}
         self.evaluations.append(self._write_evaluation(metrics, sample_rows(self.stage, skill), K))
 
     def _write_evaluation(self, metrics: Any, samples: list[dict[str, Any]], k: int, **facts: Any) -> ArtifactRef:
@@ -225,7 +223,7 @@ class SyntheticRun:
             hidden = ("kl_k3", "veto_fraction", "ratio_p01_positive", "ratio_p50_positive", "ratio_p99_positive")
             row |= dict.fromkeys(hidden)
             row |= {"entropy": None if place % 2 else row["entropy"]}
-        return {name: value for name, value in row.items() if not re.search(self.absent, name)}
+        return row
 
 
 def make_run(root: Path | str, stages: int, kind: type[Run] = SyntheticRun, **fields: Any) -> Run:

@@ -1,9 +1,8 @@
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from tasks.errors import DataError
-from tasks.report.history import histogram_columns, load_history, number_columns
+from tasks.report.history import load_history
 from tests.report.synthetic import make_run
 
 
@@ -19,27 +18,10 @@ def test_the_history_of_a_whole_run(mu_grpo):
     assert np.array_equal(history.updates["update"], np.arange(1, 129))
     assert np.isnan(history.updates["trigger_position"][:32]).tolist() == [True] + [False] * 31  # null in the first
     assert (history.algorithm, history.updates_per_rollout, history.seed) == ("mu_grpo", 32, 0)
-    assert (history.problems, history.headline, history.benchmarks) == (40, "avg@4", ["held_out"])
+    last = history.evaluated[-1]
+    assert (last.problems, last.headline, history.benchmarks) == (40, "avg@4", ["held_out"])
     # Held-out and four training prompt sets, five policies, eight shards, four verdicts, five evaluations.
     assert len(history.manifests) == 27
-
-
-def test_stages_with_other_columns_and_other_bins():
-    """As from other versions: what a stage does not have is NaN, and lists of unknown meaning are passed over."""
-    counts = list(range(17))
-    tables = [
-        pa.table({"update": [1, 2], "advantage_histogram": [counts, None], "advantage_histogram_kept": [counts] * 2}),
-        pa.table({"update": [3], "ess": [0.5], "advantage_histogram": [[1, 2, 3]], "words": [["a"]]}),
-    ]
-    metrics = pa.concat_tables(tables, promote_options="permissive")
-    numbers = number_columns(metrics)
-    assert list(numbers) == ["update", "ess"]
-    assert numbers["update"].tolist() == [1.0, 2.0, 3.0]
-    assert np.isnan(numbers["ess"]).tolist() == [True, True, False]
-    histograms = histogram_columns(metrics)
-    assert histograms["advantage_histogram"][0].tolist() == counts
-    assert np.isnan(histograms["advantage_histogram"]).all(axis=1).tolist() == [False, True, True]
-    assert np.isnan(histograms["advantage_histogram_kept"]).all(axis=1).tolist() == [False, False, True]
 
 
 def test_evaluations_that_were_left_out_do_not_hide_their_stages(mu_grpo):

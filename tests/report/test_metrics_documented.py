@@ -8,12 +8,10 @@ import pytest
 from tasks.cli.settings import sections
 from tasks.evaluate.metrics import measure
 from tasks.report.figures import all_figures
-from tasks.report.history import histogram_columns, number_columns
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.settings import EngineSettings, RunSettings
-from tasks.store.tables import EXAMPLES, to_table
+from tasks.store.tables import EXAMPLES
 from tasks.train.diagnostics import UpdateStatistics
-from tasks.train.metrics import metrics_schema
 from tasks.train.results import StageResults
 from tasks.verify.step import Tally
 from tasks.verify.verdicts import Outcome
@@ -45,14 +43,6 @@ def test_figures_show_columns_that_a_row_has(rows):
     curves = [curve for panel in panels for curve in panel.curves if not curve.evaluated]
     shown = {name for curve in curves for name in (curve.column, curve.low, curve.high)}
     assert shown - {""} < set(rows[0])
-
-
-def test_the_report_reads_every_column_of_a_row(rows):
-    table = to_table(rows, metrics_schema(list(rows[0])))
-    numbers, histograms = number_columns(table), histogram_columns(table)
-    assert {*numbers, *histograms} == set(rows[0])
-    assert numbers["staleness"].tolist() == [0.0, 1.0]
-    assert histograms["advantage_histogram"].sum(axis=1).tolist() == numbers["tokens"].tolist()
 
 
 def test_numbers_of_stages_rollouts_evaluations_and_other_tables_are_named():

@@ -55,7 +55,7 @@ def report(run: Measured) -> ArtifactRef:
 
 def test_the_headline_is_the_mean_over_benchmarks(run: Measured) -> None:
     history = history_of(run)
-    assert history.headline == "mean of 2 benchmarks"
+    assert history.evaluated[1].headline == "mean of 2 benchmarks"
     assert history.benchmarks == ["easy", "hard"]
     assert [policy.accuracy.value for policy in history.evaluated] == [0.5, 0.625]
     assert [policy.response_tokens for policy in history.evaluated] == [20.0] * 2
@@ -77,7 +77,8 @@ def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
     text = " ".join(str(summary).split())
     assert "easy hard policy avg@8 avg@2" in text
     assert re.search(r"stage 1 75\.0 % 50\.0 %", text)
-    assert [(one.name, one.majority) for one in summary.rows[0].benchmarks] == [("easy", 0.75), ("hard", 0.25)]
+    base = summary.evaluated[0]
+    assert [(one.benchmark, one.majority.value) for one in base.evaluations] == [("easy", 0.75), ("hard", 0.25)]
     side_by_side = " ".join(compare([ComparedRun(summary, {}), ComparedRun(summary, {})]).split())
     assert "mean of 2 benchmarks, base 50.0 % 50.0 %" in side_by_side
     assert "hard, at the end 50.0 % 50.0 %" in side_by_side

@@ -7,11 +7,13 @@ import pytest
 
 from tasks.cli.runs import all_runs
 from tasks.errors import DataError
+from tasks.evaluate.statistics import Interval
 from tasks.formats import DASH
 from tasks.process.provenance import EXECUTION
 from tasks.report.compare import ComparedRun, compare, different_settings
+from tasks.report.history import Evaluation
 from tasks.report.ledger import make_ledger
-from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise
+from tasks.report.summary import Execution, RunSummary, execution_since, make_summary, summarise
 from tasks.store import ArtifactRef, Store
 from tasks.store.lineage import ancestry
 from tests.cli.synthetic import write
@@ -30,7 +32,7 @@ def test_a_summary_comes_back_whole_from_flytes_protobuf_which_has_no_integers(m
     summary = summarise(mu_grpo.store, mu_grpo_report, COMMANDS)
     again = RunSummary.model_validate(json.loads(summary.model_dump_json(), parse_int=float))
     assert again == summary
-    assert type(again.rows[1].updates) is int
+    assert type(again.evaluated[1].updates) is int
 
 
 def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
@@ -111,17 +113,18 @@ def test_runs_that_differ_in_nothing_are_told_apart_by_their_end(mu_grpo):
     assert different_settings([equal[0], other_seed]).keys() <= {"finished"}
 
 
-def benchmark(name: str, accuracy: float, k: int = 4, problems: int = 100, digest: str = "") -> BenchmarkRow:
-    of = {"name": name, "digest": digest, "problems": problems, "samples_per_problem": k}
-    return BenchmarkRow.model_construct(**of, accuracy=accuracy)
+def benchmark(name: str, accuracy: float, k: int = 4, problems: int = 100, digest: str = "") -> Evaluation:
+    of = {"benchmark": name, "problems": problems, "samples_per_problem": k}
+    prompts = ArtifactRef(kind="prompts", digest=digest)
+    return Evaluation.model_construct(**of, prompts=prompts, accuracy=Interval(accuracy, 0, 1))
 
 
-def on(summary: RunSummary, *benchmarks: BenchmarkRow) -> ComparedRun:
+def on(summary: RunSummary, *benchmarks: Evaluation) -> ComparedRun:
     """The run as if it had been measured on these."""
-    mean = sum(one.accuracy for one in benchmarks) / len(benchmarks)
-    rows = [row.model_copy(update={"benchmarks": list(benchmarks), "accuracy": mean}) for row in summary.rows]
-    of_one = benchmarks[0].samples_per_problem if len(benchmarks) == 1 else 0
-    return ComparedRun(summary.model_copy(update={"rows": rows, "samples_per_problem": of_one}), {})
+    mean = Interval(sum(one.accuracy.value for one in benchmarks) / len(benchmarks), 0, 1)
+    update = {"evaluations": list(benchmarks), "accuracy": mean}
+    evaluated = [policy.model_copy(update=update) for policy in summary.evaluated]
+    return ComparedRun(summary.model_copy(update={"evaluated": evaluated}), {})
 
 
 def test_runs_on_other_problems_have_rows_of_their_own(mu_grpo):
@@ -156,10 +159,11 @@ def test_a_benchmark_of_the_same_name_with_other_problems_is_another_one(mu_grpo
 
 def test_runs_of_one_seed_and_two_models_are_told_apart(mu_grpo, grpo):
     one, beside = summary_of(mu_grpo), summary_of(grpo)
-    assert one.base_policy == mu_grpo.store.manifest(mu_grpo.evaluations[0]).parents["policy"][0].digest
+    assert [one.base_policy] == mu_grpo.store.manifest(mu_grpo.evaluations[0]).parents["policy"]
     assert "base policy" not in compare([compared(one), compared(beside)])
-    other = one.model_copy(update={"base_policy": "0123456789abcdef"})
-    assert cells(compare([compared(one), compared(other)]))["base policy"] == [one.base_policy[:8], "01234567"]
+    base = one.evaluated[0].model_copy(update={"policy": ArtifactRef(kind="policy", digest="0123456789abcdef")})
+    other = one.model_copy(update={"evaluated": [base, *one.evaluated[1:]]})
+    assert cells(compare([compared(one), compared(other)]))["base policy"] == [one.base_policy.digest[:8], "01234567"]
     with pytest.raises(DataError, match="Mu-GRPO has 2 runs of seed 0, which began with different policies"):
         comparison_markdown({"Mu-GRPO": [one, other]})
 
@@ -231,5 +235,4 @@ def test_the_summary_counts_the_artifacts_of_this_execution_alone(mu_grpo, mu_gr
     part = told(artifacts=35, made=2, seconds=34.0, waited=30.0)
     assert whole[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s"
     assert part[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s with what other executions made"
-    assert "now     35 artifacts, 35 of them new, in 4 min 00 s" in whole
     assert "now     35 artifacts, 2 of them new, in 34.0 s, 30.0 s of it waiting for another run" in part

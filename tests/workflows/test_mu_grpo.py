@@ -10,7 +10,7 @@ import pytest
 
 from tasks.cli.runs import all_runs
 from tasks.cluster.plan import plan_cluster
-from tasks.formats import percent
+from tasks.formats import share
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
@@ -23,11 +23,11 @@ from tools.runs import steps
 
 def test_accuracy_rises(finished: Finished) -> None:
     (summary,) = (run.summary for run in all_runs(finished.store))
-    base, *_, last = summary.rows
+    base, *_, last = summary.evaluated
     assert last.updates == 16
-    assert last.accuracy > base.accuracy + 0.2
-    assert last.low > base.high
-    assert last.working > base.working + 0.3
+    assert last.accuracy.value > base.accuracy.value + 0.2
+    assert last.accuracy.low > base.accuracy.high
+    assert last.working.value > base.working.value + 0.3
 
 
 def _table(output: str) -> list[str]:
@@ -154,12 +154,13 @@ def test_another_benchmark_runs_nothing_else(finished: Finished, tmp_path: Path)
         *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify")),
     ]
     summaries = [run.summary for run in all_runs(finished.store)]
-    (summary,) = (one for one in summaries if len(one.rows[0].benchmarks) == 2)
-    for row in summary.rows:
-        held_out, mine = row.benchmarks
-        assert (held_out.name, mine.name, mine.problems, mine.samples_per_problem) == ("held_out", "mine", 6, 3)
-        assert row.accuracy == pytest.approx((held_out.accuracy + mine.accuracy) / 2)
-        assert percent(held_out.accuracy) in output
+    (summary,) = (one for one in summaries if len(one.last.evaluations) == 2)
+    for policy in summary.evaluated:
+        held_out, mine = policy.evaluations
+        names = (held_out.benchmark, mine.benchmark, mine.problems, mine.samples_per_problem)
+        assert names == ("held_out", "mine", 6, 3)
+        assert policy.accuracy.value == pytest.approx((held_out.accuracy.value + mine.accuracy.value) / 2)
+        assert share(held_out.accuracy) in output
     assert "mean of 2" in told
 
     (tmp_path / "mine.jsonl").write_text('{"prompt": "11+5=", "answer": "16"}\n')

@@ -89,7 +89,8 @@ def test_steps_that_runs_share_are_done_once(reproduced: Finished) -> None:
 def test_causes_add_up_to_the_difference_of_two_runs(reproduced: Finished) -> None:
     store = reproduced.store
     reports = {one.facts["algorithm"]: one.ref for one in store.manifests("report")}
-    runs = [load_run(store, "tiny", name, 0, reports[name]) for name in ("mu_grpo", "grpo")]
+    planned = read_experiment(reproduced.runner.config)[0].runs(str(reproduced.runner.store))
+    runs = [load_run(store, run, reports[run.system]) for run in planned if run.system in ("mu_grpo", "grpo")]
     for run in runs:
         generated = run.ledger.seconds["generate"]
         assert 0.5 * generated < sum(one.seconds for one in run.calls) <= generated

@@ -65,7 +65,7 @@ def execute(planned: PlannedRun, folder: Path) -> tuple[float, SystemRun]:
     runner.made(planned.system)
     seconds = time.perf_counter() - began
     store = Store.open(str(runner.store), create=False)
-    return seconds, load_run(store, planned.model, planned.system, planned.seed, find_reports(store)[0].ref)
+    return seconds, load_run(store, planned, find_reports(store)[0].ref)
 
 
 def measure(repeats: int) -> Measurement:

@@ -11,7 +11,7 @@ from tasks.errors import DataError
 from tasks.formats import DASH
 from tasks.report.compare import ComparedRun, different_settings, sections
 from tasks.report.summary import RunSummary
-from tasks.store import Store
+from tasks.store import ArtifactRef, Store
 from tools.docs import DOCS
 
 _NOT_IN_HEADING = ("optimize.preset", "updates_per_rollout", "finished")
@@ -21,7 +21,7 @@ _NOT_IN_HEADING = ("optimize.preset", "updates_per_rollout", "finished")
 def results_page(runs: list[ComparedRun]) -> str:
     """Return the page, whose table has a column per algorithm and settings, with mean and range over seeds."""
     different = different_settings(runs)
-    groups: dict[tuple[str, str], dict[tuple[int, str], RunSummary]] = {}
+    groups: dict[tuple[str, str], dict[tuple[int, ArtifactRef], RunSummary]] = {}
     for index, run in enumerate(runs):
         values = {name: column[index] for name, column in different.items() if name not in _NOT_IN_HEADING}
         settings = ", ".join(f"{name} {value}" for name, value in values.items() if value != DASH)
@@ -33,7 +33,7 @@ def results_page(runs: list[ComparedRun]) -> str:
         name if names.count(name) == 1 else f"{name}, {settings}": sorted(group.values(), key=lambda one: one.seed)
         for (name, settings), group in groups.items()
     }
-    first = runs[0].summary
+    first = runs[0].summary.last
     return (
         "# Results of the tiny run\n\n"
         "Which accuracy do both workflows reach on the tiny policy, and in which time? `make results` wrote this page "
