@@ -9,11 +9,11 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tasks.errors import GateError, SettingsError
 from tasks.process.logs import logger
@@ -87,8 +87,7 @@ def _kind_of(settings: VerifySettings) -> _Kind:
             f"verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, raise verify.memory_mib "
             f"({memory_mib}) if it needs more, or raise",
         )
-    if not isinstance(settings, MathVerifySettings):
-        raise TypeError(f"no verifier for {type(settings).__name__}")
+    assert isinstance(settings, MathVerifySettings)
     return _Kind(
         extract,
         settings.max_answer_characters,
@@ -337,8 +336,8 @@ class _Worker:
         for line in lines:
             word, *rest = json.loads(line)
             if word == READY:
-                number, self._judge = rest
-                self._write(f"{number}\n".encode())
+                (self._judge,) = rest
+                self._write(f"{self._judge}\n".encode())
             elif word == ENDED:
                 self._check_started(f"ended with {rest[0]}")
                 judgements += self._end_judge(rest[0])
@@ -408,25 +407,25 @@ def shared_verifier(settings: VerifySettings) -> Verifier:
     return load_resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
 
 
-def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettings, responses: int) -> None:
+def check_failures(rows: Iterable[Mapping[str, Any]], settings: VerifySettings, responses: int) -> None:
     """Raise GateError if more than ``max_failure_share`` of the responses could not be judged.
 
     Args:
-        judged: verdicts with prompt_id; verdicts that are not failures may be omitted.
+        rows: rows of the verdicts table; those that are not failures may be omitted.
         settings: settings of the verifier.
         responses: the number of all responses.
     """
-    failed = [(verdict, name) for verdict, name in judged if verdict.outcome in FAILURES]
+    failed = [row for row in rows if row["outcome"] in FAILURES]
     if len(failed) <= settings.max_failure_share * responses:
         return
-    counts = Counter(verdict.outcome for verdict, _ in failed)
-    example, name = failed[0]
-    shown = f": {shorten(example.extracted, 80)!r}" if example.extracted else ""
+    counts = Counter(row["outcome"] for row in failed)
+    example = failed[0]
+    shown = f": {shorten(example['extracted'], 80)!r}" if example["extracted"] else ""
     raise GateError(
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
         f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
-        f"{settings.max_failure_share:g}. For example prompt_id {name!r} ({example.outcome}){shown}. "
-        f"{_kind_of(settings).failures_fix} verify.max_failure_share if so many responses may be left out."
+        f"{settings.max_failure_share:g}. For example prompt_id {example['prompt_id']!r} ({example['outcome']}){shown}."
+        f" {_kind_of(settings).failures_fix} verify.max_failure_share if so many responses may be left out."
     )
 
 

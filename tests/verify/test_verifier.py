@@ -14,7 +14,7 @@ from tasks.errors import GateError, SettingsError
 from tasks.settings import VerifySettings
 from tasks.verify import pool
 from tasks.verify.pool import Verifier, check_failures
-from tasks.verify.verdicts import Judgement, Outcome, Verdict
+from tasks.verify.verdicts import Judgement, Outcome
 from tests.verify.helpers import HANGS, boxed, eventually, judge_pids, settings, workers_of
 
 
@@ -157,6 +157,6 @@ def test_the_deadline_begins_after_the_start_of_a_worker_in_any_current_folder(m
 )
 def test_the_gate_allows_exactly_its_share(failures, responses, limit, stops):
     outcomes = [Outcome.TIMEOUT] * failures + [Outcome.GOLD_UNPARSABLE] * 4
-    judged = [(Verdict(outcome, None, "1", False), "p") for outcome in outcomes]
+    rows = [{"prompt_id": "p", "outcome": outcome, "extracted": "1"} for outcome in outcomes]
     with pytest.raises(GateError, match=f"among {responses} responses") if stops else nullcontext():
-        check_failures(judged, VerifySettings(max_failure_share=limit), responses)
+        check_failures(rows, VerifySettings(max_failure_share=limit), responses)
