@@ -59,12 +59,7 @@ def arm(
 def add_runs(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: object) -> list[Run]:
     """Add the nodes of all arms of a part on all seeds, arm by arm.
 
-    Args:
-        part: part of the laboratory.
-        updates: number of updates of every run.
-        seeds: seeds of every arm.
-        start: the workflow ``arm``, or a function that starts it.
-        inputs: the other inputs of ``arm``.
+    ``start`` is the workflow ``arm``, or a function that starts it; ``inputs`` are its other inputs.
     """
     return [
         named(start(seed=seed, arm=setting.overrides(updates), **inputs), f"part-{part}-arm-{number}-seed-{seed}")

@@ -253,8 +253,7 @@ class Flyte:
 
     def _explain(self, error: Exception) -> DeploymentError:
         call = error if isinstance(error, grpc.RpcError) else error.__cause__
-        code = call.code() if isinstance(call, grpc.RpcError) else None
-        details = call.details() if isinstance(call, grpc.RpcError) else str(error)
+        code, details = (call.code(), call.details()) if isinstance(call, grpc.RpcError) else (None, str(error))
         if code == grpc.StatusCode.UNAVAILABLE or isinstance(error, FlyteTimeout | OSError):
             return self._no_answer(details)
         if code == grpc.StatusCode.UNIMPLEMENTED:

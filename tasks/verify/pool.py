@@ -258,10 +258,8 @@ class Verifier:
 class _Worker:
     """A worker process, and the jobs that were sent to it. Its judge does them in order.
 
-    Args:
-        settings: settings of the verifier.
-        waiting: queue of jobs; jobs that a judge did not do before it ended return to the front.
-        ends: count, by job, of the judges that ended during the job.
+    Jobs that a judge did not do before it ended return to the front of the queue ``waiting``; ``ends`` counts, by job,
+    the judges that ended during the job.
     """
 
     def __init__(self, settings: VerifySettings, waiting: deque[Job], ends: Counter[Job]) -> None:
@@ -327,7 +325,7 @@ class _Worker:
                 return []
             self._check_started(f"sent nothing for {_START_SECONDS:.0f} s")
             self.close()
-            return self._requeue(Outcome.TIMEOUT, _TRIES)  # The machine may have given the worker no CPU time.
+            return self._end_judge(None)
         if not chunk:
             self._check_started("")
             return self._end_judge(self.close())
@@ -365,25 +363,20 @@ class _Worker:
             self._stdin.write(lines)
             self._stdin.flush()
 
-    def _end_judge(self, status: int) -> list[tuple[Job, Judgement]]:
-        if status == SPENT:
-            return self._requeue()
-        outcome = Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED
-        return self._requeue(outcome, _TRIES if status in _FROM_OUTSIDE else 1)
+    def _end_judge(self, status: int | None) -> list[tuple[Job, Judgement]]:
+        """Return the jobs of a judge that ended to the queue; without a status, the worker passed its deadline.
 
-    def _requeue(self, outcome: Outcome | None = None, tries: int = 1) -> list[tuple[Job, Judgement]]:
-        """Return the jobs of a judge that ended to the queue.
-
-        With ``outcome``, the first of these jobs, during which the judge ended, gets this outcome instead, if judges
-        ended during it ``tries`` times.
+        The first of these jobs, during which the judge ended, has failed, unless the judge was only to be replaced.
+        After an end that no answer can cause, such as for want of CPU time, the job is tried again.
         """
         self._judge = None
         jobs = [job for job, _ in self._sent]
         self._sent.clear()
         failed: list[tuple[Job, Judgement]] = []
-        if jobs and outcome:
+        if jobs and status != SPENT:
             self._ends[jobs[0]] += 1
-            if self._ends[jobs[0]] >= tries:
+            if status not in (None, *_FROM_OUTSIDE) or self._ends[jobs[0]] >= _TRIES:
+                outcome = Outcome.TIMEOUT if status in (None, -signal.SIGPROF) else Outcome.CRASHED
                 failed = [(jobs.pop(0), Judgement(outcome))]
         self._waiting.extendleft(reversed(jobs))
         return failed
@@ -410,10 +403,8 @@ def shared_verifier(settings: VerifySettings) -> Verifier:
 def check_failures(rows: Iterable[Mapping[str, Any]], settings: VerifySettings, responses: int) -> None:
     """Raise GateError if more than ``max_failure_share`` of the responses could not be judged.
 
-    Args:
-        rows: rows of the verdicts table; those that are not failures may be omitted.
-        settings: settings of the verifier.
-        responses: the number of all responses.
+    ``rows`` are rows of the verdicts table, of which those that are not failures may be omitted; ``responses`` is the
+    number of all responses.
     """
     failed = [row for row in rows if row["outcome"] in FAILURES]
     if len(failed) <= settings.max_failure_share * responses:

@@ -31,12 +31,7 @@ def verify_rollouts(
 ) -> ArtifactRef:
     """Write the verdicts of all responses of a stage: one row per response, in the order of the rollouts.
 
-    Args:
-        store: the store of the rollouts and of the verdicts.
-        settings: settings of the verifier.
-        rollouts: the rollouts of the stage, one artifact per shard.
-        stage: the number of the stage, from 0.
-        seed: the seed of the run, for the manifest.
+    ``rollouts`` has one artifact per shard, and stages count from 0.
 
     Raises:
         GateError: too large a share of the responses could not be judged.

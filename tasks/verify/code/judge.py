@@ -42,7 +42,7 @@ class Sandbox:
 
     Args:
         limits: the fields of the settings ``verify.code``.
-        before_each: function that is called before every run of a program.
+        before_each: called before every run of a program.
 
     Raises:
         RuntimeError: programs cannot be confined on this machine.
