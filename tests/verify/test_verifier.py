@@ -140,14 +140,6 @@ def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit(begin):
     assert workers_of() == []
 
 
-def test_the_deadline_begins_after_the_start_of_a_worker_in_any_current_folder(monkeypatch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.2)")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    with Verifier(settings(deadline_seconds=1.0)) as verifier:
-        assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
-
-
 @pytest.mark.parametrize(
     ("failures", "responses", "limit", "stops"),
     [
