@@ -94,6 +94,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     @wraps(function)
     def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
         exit_without_warnings()
+        current_context().decks.clear()  # ``pyflyte run`` collects the decks of all tasks in one list.
         if in_pod():
             end_when_it_hangs()
         try:

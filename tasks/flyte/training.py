@@ -12,7 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from flytekit import PythonFunctionTask
+from flytekit import PythonFunctionTask, current_context
 from flytekit.exceptions.base import FlyteException
 from flytekit.extend import IgnoreOutputs, TaskPlugins
 from flytekitplugins.kfpytorch import Elastic, RunPolicy
@@ -75,7 +75,7 @@ class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plu
             return PythonFunctionTask.execute(self, **inputs)
         exit_without_warnings()
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
-        decks.begin()
+        current_context().decks.clear()
         started = time.time()
         try:
             with relay_errors():
