@@ -106,10 +106,7 @@ class ExecutionState:
 class Flyte:
     """Client of the Flyte that a config file names, for one project and domain.
 
-    Args:
-        config: a file for ``pyflyte --config``; None for the file that flytekit finds.
-        project: Flyte's project.
-        domain: Flyte's domain.
+    ``config`` is a file for ``pyflyte --config``; None stands for the file that flytekit finds.
 
     Raises:
         DeploymentError: no file names a Flyte.

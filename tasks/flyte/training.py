@@ -43,7 +43,6 @@ TRAINING = Training(
 SHUTDOWN_SECONDS = 840
 """Seconds from SIGTERM to the kill by torch, in which a group of processes can save a checkpoint; a little less than
 the grace period of k8s/base/pod-templates/train.yaml."""
-_SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
 class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plugin has no types
@@ -96,7 +95,7 @@ def relay_errors() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         error_file = Path(folder) / "error.json"
         os.environ[ERROR_PATH] = str(error_file)
-        os.environ.setdefault(_SHUTDOWN, str(SHUTDOWN_SECONDS))
+        os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SHUTDOWN_SECONDS))
         try:
             yield
         except (FlyteException, IgnoreOutputs):

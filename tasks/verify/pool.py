@@ -164,7 +164,7 @@ class Verifier:
         """
         try:
             self._collect()  # Remove workers that died since the last call.
-            while len(self._workers) < self._settings.workers or not all(one.is_ready for one in self._workers):
+            while len(self._workers) < self._settings.workers or not all(one.judge for one in self._workers):
                 self._add_workers(self._settings.workers)
                 self._wait()
                 self._collect()
@@ -173,14 +173,10 @@ class Verifier:
             raise
 
     def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
-        """Return the verdicts [R] of responses [R]. Equal jobs are judged once.
+        """Return the verdicts [R] of pairs [R] of gold answer and response, with the prompt for a user's function.
 
         A response of None is ``missing``; a response without an answer is ``no_answer``, whatever its gold answer.
-        Only the answers of responses stay in memory, unless a user's function judges.
-
-        Args:
-            pairs: gold answers and responses [R], with prompts for a user's function.
-            title: title of the progress bar.
+        Equal jobs are judged once. Only the answers of responses stay in memory, unless a user's function judges.
 
         Raises:
             SettingsError: a worker cannot start.
@@ -279,16 +275,12 @@ class _Worker:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self.fileno(), False)
         self._sent: deque[tuple[Job, bytes]] = deque()
-        self._judge: int | None = None
+        self.judge: int | None = None
+        """Process id of its judge; None until it has one that takes jobs."""
         self._partial = b""
         self.closed = False
         self.deadline = time.monotonic() + _START_SECONDS
         """Time of the monotonic clock by which the next message must come; infinity while the worker has no jobs."""
-
-    @property
-    def is_ready(self) -> bool:
-        """True if the worker has a judge, which takes jobs."""
-        return self._judge is not None
 
     def fileno(self) -> int:
         """Return the file descriptor that is readable when a message has come."""
@@ -296,7 +288,7 @@ class _Worker:
 
     def fill(self, most: int) -> None:
         """Send jobs until the worker has ``most`` of them, or jobs of ``_BYTES_AHEAD`` bytes."""
-        if self._judge is None:
+        if self.judge is None:
             return
         idle, lines = not self._sent, []
         size = sum(len(sent) for _, sent in self._sent)
@@ -334,14 +326,14 @@ class _Worker:
         for line in lines:
             word, *rest = json.loads(line)
             if word == READY:
-                (self._judge,) = rest
-                self._write(f"{self._judge}\n".encode())
+                (self.judge,) = rest
+                self._write(f"{self.judge}\n".encode())
             elif word == ENDED:
                 self._check_started(f"ended with {rest[0]}")
                 judgements += self._end_judge(rest[0])
             elif word != ALIVE:
                 judgements.append((self._sent.popleft()[0], Judgement(Outcome(word), *rest)))
-        seconds = _START_SECONDS if self._judge is None else self._kind.patience if self._sent else math.inf
+        seconds = _START_SECONDS if self.judge is None else self._kind.patience if self._sent else math.inf
         self.deadline = time.monotonic() + seconds
         return judgements
 
@@ -369,7 +361,7 @@ class _Worker:
         The first of these jobs, during which the judge ended, has failed, unless the judge was only to be replaced.
         After an end that no answer can cause, such as for want of CPU time, the job is tried again.
         """
-        self._judge = None
+        self.judge = None
         jobs = [job for job, _ in self._sent]
         self._sent.clear()
         failed: list[tuple[Job, Judgement]] = []
@@ -383,7 +375,7 @@ class _Worker:
 
     def _check_started(self, failure: str) -> None:
         """Raise SettingsError if the worker failed before it had a judge; an empty ``failure`` means that it ended."""
-        if self._judge is not None:
+        if self.judge is not None:
             return
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines()]

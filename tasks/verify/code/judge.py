@@ -78,13 +78,7 @@ class Sandbox:
         return self._launcher.communicate()[1]
 
     def run(self, program: str, mode: str, given: bytes) -> RunResult:
-        """Run a program to its end.
-
-        Args:
-            program: source of the program.
-            mode: mode of the launcher: ``run``, ``call`` or ``check``.
-            given: standard input of the program.
-        """
+        """Run a program to its end, in a mode of the launcher, with ``given`` as standard input."""
         self._before_each()
         source, standard_input, output = files = [os.memfd_create(name) for name in ("source", "input", "output")]
         try:
