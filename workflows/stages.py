@@ -96,7 +96,7 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[Sta
     generate_shard = partial(generate, inputs=given["rollout"], policy=policy, stage=stage)
     rollouts = named(map_task(generate_shard)(prompts=shards), "generate")
     verdicts = named(verify_rollouts(inputs=given["verify"], rollouts=rollouts, stage=stage), "verify")
-    optimized = optimize_policy(
+    trained = optimize_policy(
         inputs=given["optimize"],
         reference=reference,
         policy=policy,
@@ -104,7 +104,8 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[Sta
         verdicts=verdicts,
         stage=stage,
     )
-    return _evaluate_stage(named(optimized, "optimize"), given)
+    named(trained, "optimize")
+    return Stage(trained, add_evaluation(trained, given, "evaluate"))
 
 
 @workflow
@@ -118,12 +119,9 @@ def alternating_stage(
 ) -> Stage:
     """A stage whose updates alternate with the generation of rollouts, in one task."""
     shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
-    alternated = alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
-    return _evaluate_stage(named(alternated, "alternate"), given)
-
-
-def _evaluate_stage(policy: Artifact, given: SharedInputs) -> Stage:
-    return Stage(policy, add_evaluation(policy, given, "evaluate"))
+    trained = alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
+    named(trained, "alternate")
+    return Stage(trained, add_evaluation(trained, given, "evaluate"))
 
 
 def add_evaluation(policy: Artifact, given: SharedInputs, name: str) -> Artifact:
