@@ -18,7 +18,7 @@ from tasks.flyte.ends import open_run
 from tasks.flyte.experiments import close_laboratory
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.inputs import SECTIONS, Artifact, RunSections, StoreHandle
-from tasks.flyte.tasks import prepare_prompts, study
+from tasks.flyte.tasks import prepare_policy, prepare_prompts, study
 from tasks.settings import Given, OperationSettings
 from workflows.stages import prepare
 
@@ -45,13 +45,13 @@ def arm(
     operation = Given[OperationSettings]()
     opened = open_run(updates_per_rollout=0, arm=arm, seed=seed, overrides=overrides, operation=operation, **sections)
     run = named(opened, "open-run")
-    start = prepare(run)
+    shared = prepare(run)
     trained = study(
         inputs=run.study,
         evaluations=evaluations,
-        policy=start.policy,
-        prompts=named(prepare_prompts(inputs=run.prompts, training=start.training, stage=0), "prompts"),
-        held_out=start.benchmarks,
+        policy=named(prepare_policy(inputs=run.policy), "base-policy"),
+        prompts=named(prepare_prompts(inputs=run.prompts, training=shared["training"], stage=0), "prompts"),
+        held_out=shared["benchmarks"],
     )
     return Run(study=named(trained, "study"), store=run.store)
 
@@ -59,12 +59,7 @@ def arm(
 def add_runs(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: object) -> list[Run]:
     """Add the nodes of all arms of a part on all seeds, arm by arm.
 
-    Args:
-        part: part of the laboratory.
-        updates: number of updates of every run.
-        seeds: seeds of every arm.
-        start: the workflow ``arm``, or a function that starts it.
-        inputs: the other inputs of ``arm``.
+    ``start`` is the workflow ``arm``, or a function that starts it; ``inputs`` are its other inputs.
     """
     return [
         named(start(seed=seed, arm=setting.overrides(updates), **inputs), f"part-{part}-arm-{number}-seed-{seed}")

@@ -12,22 +12,22 @@ from flytekit.core.workflow import PythonFunctionWorkflow
 from tasks.flyte.decorators import named, unpack_options
 from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
-from tasks.flyte.tasks import report
+from tasks.flyte.tasks import prepare_policy, report
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
-from workflows.stages import Stage, Start, add_evaluation, add_stage, prepare, shared_inputs
+from workflows.stages import SharedInputs, Stage, add_evaluation, add_stage, prepare
 
-AddStage = Callable[[OpenRun, Start, Artifact, int], Stage]
-"""A function that adds the node of a stage: from a run, its start, a policy and the number of the stage."""
+AddStage = Callable[[OpenRun, SharedInputs, Artifact, Artifact, int], Stage]
+"""A function that adds the node of a stage: from a run, its shared inputs, its base policy, a policy and a number."""
 
 
 def add_stages(run: OpenRun, stages: int, add: AddStage) -> Artifact:
     """Add the stages of a run, and its report with the accuracies of the base policy and after each stage."""
-    start = prepare(run)
-    policy = start.policy
-    accuracies = [add_evaluation(policy, shared_inputs(run, start), "evaluate-base")]
+    shared = prepare(run)
+    policy = base = named(prepare_policy(inputs=run.policy), "base-policy")
+    accuracies = [add_evaluation(base, shared, "evaluate-base")]
     for number in range(stages):
-        policy, accuracy = add(run, start, policy, number)
+        policy, accuracy = add(run, shared, base, policy, number)
         accuracies.append(accuracy)
     return named(report(inputs=run.report, evaluations=accuracies), "report")
 

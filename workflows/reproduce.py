@@ -33,11 +33,10 @@ def every_run(store: str, runs: list[RunSettings]) -> list[RunSummary]:
     return [named(_run(store, settings), f"run-{number + 1}") for number, settings in enumerate(runs)]
 
 
-def _run(store: str, settings: RunSettings) -> RunSummary:
+def _run(store: str, settings: RunSettings) -> Any:
     mu = {"updates_per_rollout": settings.updates_per_rollout} if settings.alternates else {}
     graph = grpo if settings.alternates else mu_grpo
-    summary: RunSummary = _run_workflow(graph, settings, store=store, seed=settings.seed, **mu)
-    return summary
+    return _run_workflow(graph, settings, store=store, seed=settings.seed, **mu)
 
 
 def _run_workflow(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: Any) -> Any:

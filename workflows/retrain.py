@@ -16,7 +16,7 @@ from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
-from workflows.stages import StageInputs, Start, add_evaluation, prepare_data, stage, stage_inputs
+from workflows.stages import StageInputs, add_evaluation, prepare, stage, stage_inputs
 
 
 @dynamic_part
@@ -54,15 +54,15 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
     @unpack_options(**OPTIONS)
     def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
         run = named(open_run(updates_per_rollout=0, trained_from=from_stage, **options), "open-run")
-        benchmarks, training = prepare_data(run)
-        found = named(find_stage(inputs=run.run, training=training, algorithm=algorithm), "stored-stage")
+        shared = prepare(run)
+        found = named(find_stage(inputs=run.run, training=shared["training"], algorithm=algorithm), "stored-stage")
         accuracies = stages_from(
             first=from_stage,
             stages=stages,
             policies=found.policies,
             rollouts=found.rollouts,
             verdicts=found.verdicts,
-            **stage_inputs(run, Start(found.policies[0], benchmarks, training)),
+            **stage_inputs(run, shared),
         )
         page = named(report(inputs=run.report, evaluations=named(accuracies, "stages")), "report")
         return named(close_run(inputs=run.run, report=page), "close-run")

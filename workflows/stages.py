@@ -24,7 +24,6 @@ from tasks.flyte.tasks import (
     average,
     generate,
     prepare_benchmark,
-    prepare_policy,
     prepare_prompts,
     prepare_training_set,
 )
@@ -33,35 +32,12 @@ from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import verify as verify_rollouts
 
 
-class Start(NamedTuple):
-    """Artifacts that the stages of a run start from."""
-
-    policy: Artifact
-    """The base policy."""
-    benchmarks: list[Artifact]
-    """Problems of each benchmark."""
-    training: Artifact
-    """Rows from which all stages take their prompts, without the problems of the benchmarks."""
-
-
 class Stage(NamedTuple):
     """Artifacts of a stage."""
 
     policy: Artifact
     accuracy: Artifact
     """Accuracy of the policy, as the mean over the benchmarks."""
-
-
-def prepare(run: OpenRun) -> Start:
-    """Add the nodes that come before the stages."""
-    benchmarks, training = prepare_data(run)
-    return Start(named(prepare_policy(inputs=run.policy), "base-policy"), benchmarks, training)
-
-
-def prepare_data(run: OpenRun) -> tuple[list[Artifact], Artifact]:
-    """Add the nodes that read the problems of the benchmarks and the training set."""
-    benchmarks = prepare_benchmarks(run.benchmarks)
-    return benchmarks, named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
 
 
 def prepare_benchmarks(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:
@@ -86,7 +62,9 @@ class SharedInputs(TypedDict):
     evaluations: list[Keyed[EvaluationInputs]]
     mean: Keyed[MeanInputs]
     training: Artifact
+    """Rows from which all stages take their prompts, without the problems of the benchmarks."""
     benchmarks: list[Artifact]
+    """Problems of each benchmark."""
 
 
 class StageInputs(SharedInputs):
@@ -97,6 +75,19 @@ class StageInputs(SharedInputs):
     optimize: Keyed[OptimizeInputs]
 
 
+def prepare(run: OpenRun) -> SharedInputs:
+    """Add the nodes that read the benchmarks and the training set, and return the inputs that all stages share."""
+    benchmarks = prepare_benchmarks(run.benchmarks)
+    training = named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
+    return {
+        "prompts": run.prompts,
+        "evaluations": run.evaluations,
+        "mean": run.mean,
+        "training": training,
+        "benchmarks": benchmarks,
+    }
+
+
 @workflow
 @unpack_options()
 def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[StageInputs]) -> Stage:
@@ -105,7 +96,7 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[Sta
     generate_shard = partial(generate, inputs=given["rollout"], policy=policy, stage=stage)
     rollouts = named(map_task(generate_shard)(prompts=shards), "generate")
     verdicts = named(verify_rollouts(inputs=given["verify"], rollouts=rollouts, stage=stage), "verify")
-    optimized = optimize_policy(
+    trained = optimize_policy(
         inputs=given["optimize"],
         reference=reference,
         policy=policy,
@@ -113,7 +104,8 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[Sta
         verdicts=verdicts,
         stage=stage,
     )
-    return _evaluate_stage(named(optimized, "optimize"), given)
+    named(trained, "optimize")
+    return Stage(trained, add_evaluation(trained, given, "evaluate"))
 
 
 @workflow
@@ -127,12 +119,9 @@ def alternating_stage(
 ) -> Stage:
     """A stage whose updates alternate with the generation of rollouts, in one task."""
     shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
-    alternated = alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
-    return _evaluate_stage(named(alternated, "alternate"), given)
-
-
-def _evaluate_stage(policy: Artifact, given: SharedInputs) -> Stage:
-    return Stage(policy, add_evaluation(policy, given, "evaluate"))
+    trained = alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
+    named(trained, "alternate")
+    return Stage(trained, add_evaluation(trained, given, "evaluate"))
 
 
 def add_evaluation(policy: Artifact, given: SharedInputs, name: str) -> Artifact:
@@ -141,32 +130,18 @@ def add_evaluation(policy: Artifact, given: SharedInputs, name: str) -> Artifact
     return named(accuracy, name)
 
 
-def stage_inputs(run: OpenRun, start: Start) -> StageInputs:
+def stage_inputs(run: OpenRun, shared: SharedInputs) -> StageInputs:
     """Return the inputs that all large stages of a run share."""
-    return {**shared_inputs(run, start), "rollout": run.rollout, "verify": run.verify, "optimize": run.optimize}
+    return {**shared, "rollout": run.rollout, "verify": run.verify, "optimize": run.optimize}
 
 
-def add_stage(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
+def add_stage(run: OpenRun, shared: SharedInputs, base: Artifact, policy: Artifact, number: int) -> Stage:
     """Add the node of a large stage; ``number`` counts from 0."""
-    made = stage(reference=start.policy, policy=policy, stage=number, **stage_inputs(run, start))
+    made = stage(reference=base, policy=policy, stage=number, **stage_inputs(run, shared))
     return named(made, f"stage-{number + 1}")
 
 
-def add_alternating_stage(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
+def add_alternating_stage(run: OpenRun, shared: SharedInputs, base: Artifact, policy: Artifact, number: int) -> Stage:
     """Add the node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
-    given = shared_inputs(run, start)
-    made = alternating_stage(
-        alternate_inputs=run.alternate, reference=start.policy, policy=policy, stage=number, **given
-    )
+    made = alternating_stage(alternate_inputs=run.alternate, reference=base, policy=policy, stage=number, **shared)
     return named(made, f"stage-{number + 1}")
-
-
-def shared_inputs(run: OpenRun, start: Start) -> SharedInputs:
-    """Return the inputs that all stages of a run share."""
-    return {
-        "prompts": run.prompts,
-        "evaluations": run.evaluations,
-        "mean": run.mean,
-        "training": start.training,
-        "benchmarks": start.benchmarks,
-    }

@@ -77,10 +77,9 @@ def evaluate_policy(
             verifier.start()
         with draft.phase("verify"):
             verdicts = verifier.verify([pair(sample) for sample in samples], f"{title} verify")
-            names = [sample["prompt_id"] for sample in samples]
-            check_failures(zip(verdicts, names, strict=True), verify, len(samples))
             for sample, verdict in zip(samples, verdicts, strict=True):
-                sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
+                sample.update(vars(verdict))
+            check_failures(samples, verify, len(samples))
             sampled = [index for index, sample in enumerate(samples) if sample["sample_index"] != GREEDY]
             classes = (
                 answer_classes([samples[index] for index in sampled], [verdicts[index] for index in sampled], verifier)

@@ -2,26 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 
 from flytekit import Deck, FlyteContextManager, current_context
-from flytekit.core.context_manager import ExecutionParameters
 
 from tasks.errors import UserError
 from tasks.flyte.attempts import in_pod, is_group_member
 from tasks.process.logs import logger
 from tasks.settings.base import Settings
 from tasks.store import ArtifactRef, Store, StoreRef
-
-
-def begin() -> None:
-    """Remove the decks of earlier tasks of this process, which ``pyflyte run`` collects in one list."""
-    _begin(current_context())
-
-
-@lru_cache(maxsize=1)
-def _begin(parameters: ExecutionParameters) -> None:
-    parameters.decks.clear()  # Each task has a parameters object.
 
 
 def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> None:
@@ -57,7 +45,6 @@ def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = F
     except Exception as error:  # Artifacts of other versions of the code can have any content.
         logger().warning("%s: no deck, because it could not be drawn: %s: %s", task, type(error).__name__, error)
         return
-    begin()
     for title, page in pages.items():
         Deck(title, page)
     # A process of a group hands its decks to its parent. flytekit writes no deck for a pod of a map task, nor for an

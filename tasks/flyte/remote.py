@@ -48,8 +48,8 @@ from tasks.stored.results import PolicyAccuracies
 EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0
 """Seconds that one request may take."""
-_PAGE = 100
-"""Most entries in the answer to one request."""
+_MOST = 1000
+"""Most projects, plans, nodes or attempts that are requested; there are a few dozen."""
 _UNNAMED = re.compile(r"d?n\d+")
 """Ids of nodes that have no name in their workflow."""
 _MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
@@ -106,10 +106,7 @@ class ExecutionState:
 class Flyte:
     """Client of the Flyte that a config file names, for one project and domain.
 
-    Args:
-        config: a file for ``pyflyte --config``; None for the file that flytekit finds.
-        project: Flyte's project.
-        domain: Flyte's domain.
+    ``config`` is a file for ``pyflyte --config``; None stands for the file that flytekit finds.
 
     Raises:
         DeploymentError: no file names a Flyte.
@@ -215,9 +212,8 @@ class Flyte:
         return Execution(self, str(execution.id.name), plan.name)
 
     def _check_project(self) -> None:
-        projects = {
-            project.id: project for project in self._client.list_projects(ProjectListRequest(limit=1000)).projects
-        }
+        found = self._client.list_projects(ProjectListRequest(limit=_MOST)).projects
+        projects = {project.id: project for project in found}
         project = projects.get(self.project)
         if project is None or project.state == Project.ARCHIVED:
             active = ", ".join(sorted(other.id for other in projects.values() if other.state != Project.ARCHIVED))
@@ -233,7 +229,7 @@ class Flyte:
 
     def _names(self) -> list[str]:
         """Return the names of the registered launch plans; default plans of workflows only if there are no others."""
-        request = NamedEntityIdentifierListRequest(project=self.project, domain=self.domain, limit=1000)
+        request = NamedEntityIdentifierListRequest(project=self.project, domain=self.domain, limit=_MOST)
         names = sorted(entity.name for entity in self._client.list_launch_plan_ids_paginated(request).entities)
         return [name for name in names if "." not in name] or names
 
@@ -254,8 +250,7 @@ class Flyte:
 
     def _explain(self, error: Exception) -> DeploymentError:
         call = error if isinstance(error, grpc.RpcError) else error.__cause__
-        code = call.code() if isinstance(call, grpc.RpcError) else None
-        details = call.details() if isinstance(call, grpc.RpcError) else str(error)
+        code, details = (call.code(), call.details()) if isinstance(call, grpc.RpcError) else (None, str(error))
         if code == grpc.StatusCode.UNAVAILABLE or isinstance(error, FlyteTimeout | OSError):
             return self._no_answer(details)
         if code == grpc.StatusCode.UNIMPLEMENTED:
@@ -315,7 +310,11 @@ class Execution:
             return "\n".join(_format_output(outputs, name, literal) for name, literal in outputs.literals.items())
 
     def _nodes(self, execution: WorkflowExecutionIdentifier, parent: str, path: tuple[str, ...]) -> Iterator[Node]:
-        for node in self._list_nodes(execution, parent):
+        by_age = Sort(key="created_at", direction=Sort.ASCENDING)
+        request = NodeExecutionListRequest(
+            workflow_execution_id=execution, unique_parent_id=parent, limit=_MOST, sort_by=by_age
+        )
+        for node in self._flyte._client.list_node_executions_paginated(request).node_executions:
             key = f"{execution.name} {node.id.node_id}"
             if node.metadata.spec_node_id in _ENDS or node.id.node_id in _ENDS:
                 continue
@@ -336,39 +335,16 @@ class Execution:
         path = (*path, f"{name} {task}" if task and _UNNAMED.fullmatch(name) else name)
         phase = NodePhase.Phase.Name(closure.phase).lower().removeprefix("dynamic_")
         hit = closure.task_node_metadata.cache_status == CACHE_HIT
-        yield Node(
-            " / ".join(path),
-            phase,
-            closure.duration.ToTimedelta().total_seconds(),
-            hit,
-            closure.error.message,
-            attempts,
-        )
+        seconds = closure.duration.ToTimedelta().total_seconds()
+        yield Node(" / ".join(path), phase, seconds, hit, closure.error.message, attempts)
         if metadata.is_parent_node:
             yield from self._nodes(node.id.execution_id, node.id.node_id, path)
         elif closure.HasField("workflow_node_metadata"):
             yield from self._nodes(closure.workflow_node_metadata.executionId, "", path)
 
-    def _list_nodes(self, execution: WorkflowExecutionIdentifier, parent: str) -> Iterator[NodeExecution]:
-        token = ""
-        while True:
-            page = self._flyte._client.list_node_executions_paginated(
-                NodeExecutionListRequest(
-                    workflow_execution_id=execution,
-                    unique_parent_id=parent,
-                    limit=_PAGE,
-                    token=token,
-                    sort_by=Sort(key="created_at", direction=Sort.ASCENDING),
-                )
-            )
-            yield from page.node_executions
-            token = page.token
-            if not token:
-                return
-
     def _attempts(self, node: NodeExecution) -> tuple[tuple[Attempt, ...], str]:
         """Return the attempts of a node, and the name of its task."""
-        request = TaskExecutionListRequest(node_execution_id=node.id, limit=_PAGE)
+        request = TaskExecutionListRequest(node_execution_id=node.id, limit=_MOST)
         executions = self._flyte._client.list_task_executions_paginated(request).task_executions
         attempts = (
             Attempt(

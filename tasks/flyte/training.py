@@ -12,7 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from flytekit import PythonFunctionTask
+from flytekit import PythonFunctionTask, current_context
 from flytekit.exceptions.base import FlyteException
 from flytekit.extend import IgnoreOutputs, TaskPlugins
 from flytekitplugins.kfpytorch import Elastic, RunPolicy
@@ -20,7 +20,7 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import ERROR_PATH, close_connections_at_exit, to_flyte_error
+from tasks.flyte.attempts import ERROR_PATH, exit_without_warnings, to_flyte_error
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import OptimizeSettings
@@ -43,7 +43,6 @@ TRAINING = Training(
 SHUTDOWN_SECONDS = 840
 """Seconds from SIGTERM to the kill by torch, in which a group of processes can save a checkpoint; a little less than
 the grace period of k8s/base/pod-templates/train.yaml."""
-_SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
 class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plugin has no types
@@ -73,9 +72,9 @@ class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plu
                     "deployment with train_nodes 1."
                 )
             return PythonFunctionTask.execute(self, **inputs)
-        close_connections_at_exit()
+        exit_without_warnings()
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
-        decks.begin()
+        current_context().decks.clear()
         started = time.time()
         try:
             with relay_errors():
@@ -96,7 +95,7 @@ def relay_errors() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         error_file = Path(folder) / "error.json"
         os.environ[ERROR_PATH] = str(error_file)
-        os.environ.setdefault(_SHUTDOWN, str(SHUTDOWN_SECONDS))
+        os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SHUTDOWN_SECONDS))
         try:
             yield
         except (FlyteException, IgnoreOutputs):

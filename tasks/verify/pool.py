@@ -9,11 +9,11 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tasks.errors import GateError, SettingsError
 from tasks.process.logs import logger
@@ -87,8 +87,7 @@ def _kind_of(settings: VerifySettings) -> _Kind:
             f"verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, raise verify.memory_mib "
             f"({memory_mib}) if it needs more, or raise",
         )
-    if not isinstance(settings, MathVerifySettings):
-        raise TypeError(f"no verifier for {type(settings).__name__}")
+    assert isinstance(settings, MathVerifySettings)
     return _Kind(
         extract,
         settings.max_answer_characters,
@@ -165,7 +164,7 @@ class Verifier:
         """
         try:
             self._collect()  # Remove workers that died since the last call.
-            while len(self._workers) < self._settings.workers or not all(one.is_ready for one in self._workers):
+            while len(self._workers) < self._settings.workers or not all(one.judge for one in self._workers):
                 self._add_workers(self._settings.workers)
                 self._wait()
                 self._collect()
@@ -174,14 +173,10 @@ class Verifier:
             raise
 
     def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
-        """Return the verdicts [R] of responses [R]. Equal jobs are judged once.
+        """Return the verdicts [R] of pairs [R] of gold answer and response, with the prompt for a user's function.
 
         A response of None is ``missing``; a response without an answer is ``no_answer``, whatever its gold answer.
-        Only the answers of responses stay in memory, unless a user's function judges.
-
-        Args:
-            pairs: gold answers and responses [R], with prompts for a user's function.
-            title: title of the progress bar.
+        Equal jobs are judged once. Only the answers of responses stay in memory, unless a user's function judges.
 
         Raises:
             SettingsError: a worker cannot start.
@@ -259,10 +254,8 @@ class Verifier:
 class _Worker:
     """A worker process, and the jobs that were sent to it. Its judge does them in order.
 
-    Args:
-        settings: settings of the verifier.
-        waiting: queue of jobs; jobs that a judge did not do before it ended return to the front.
-        ends: count, by job, of the judges that ended during the job.
+    Jobs that a judge did not do before it ended return to the front of the queue ``waiting``; ``ends`` counts, by job,
+    the judges that ended during the job.
     """
 
     def __init__(self, settings: VerifySettings, waiting: deque[Job], ends: Counter[Job]) -> None:
@@ -282,16 +275,12 @@ class _Worker:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self.fileno(), False)
         self._sent: deque[tuple[Job, bytes]] = deque()
-        self._judge: int | None = None
+        self.judge: int | None = None
+        """Process id of its judge; None until it has one that takes jobs."""
         self._partial = b""
         self.closed = False
         self.deadline = time.monotonic() + _START_SECONDS
         """Time of the monotonic clock by which the next message must come; infinity while the worker has no jobs."""
-
-    @property
-    def is_ready(self) -> bool:
-        """True if the worker has a judge, which takes jobs."""
-        return self._judge is not None
 
     def fileno(self) -> int:
         """Return the file descriptor that is readable when a message has come."""
@@ -299,7 +288,7 @@ class _Worker:
 
     def fill(self, most: int) -> None:
         """Send jobs until the worker has ``most`` of them, or jobs of ``_BYTES_AHEAD`` bytes."""
-        if self._judge is None:
+        if self.judge is None:
             return
         idle, lines = not self._sent, []
         size = sum(len(sent) for _, sent in self._sent)
@@ -328,7 +317,7 @@ class _Worker:
                 return []
             self._check_started(f"sent nothing for {_START_SECONDS:.0f} s")
             self.close()
-            return self._requeue(Outcome.TIMEOUT, _TRIES)  # The machine may have given the worker no CPU time.
+            return self._end_judge(None)
         if not chunk:
             self._check_started("")
             return self._end_judge(self.close())
@@ -337,14 +326,14 @@ class _Worker:
         for line in lines:
             word, *rest = json.loads(line)
             if word == READY:
-                number, self._judge = rest
-                self._write(f"{number}\n".encode())
+                (self.judge,) = rest
+                self._write(f"{self.judge}\n".encode())
             elif word == ENDED:
                 self._check_started(f"ended with {rest[0]}")
                 judgements += self._end_judge(rest[0])
             elif word != ALIVE:
                 judgements.append((self._sent.popleft()[0], Judgement(Outcome(word), *rest)))
-        seconds = _START_SECONDS if self._judge is None else self._kind.patience if self._sent else math.inf
+        seconds = _START_SECONDS if self.judge is None else self._kind.patience if self._sent else math.inf
         self.deadline = time.monotonic() + seconds
         return judgements
 
@@ -366,32 +355,27 @@ class _Worker:
             self._stdin.write(lines)
             self._stdin.flush()
 
-    def _end_judge(self, status: int) -> list[tuple[Job, Judgement]]:
-        if status == SPENT:
-            return self._requeue()
-        outcome = Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED
-        return self._requeue(outcome, _TRIES if status in _FROM_OUTSIDE else 1)
+    def _end_judge(self, status: int | None) -> list[tuple[Job, Judgement]]:
+        """Return the jobs of a judge that ended to the queue; without a status, the worker passed its deadline.
 
-    def _requeue(self, outcome: Outcome | None = None, tries: int = 1) -> list[tuple[Job, Judgement]]:
-        """Return the jobs of a judge that ended to the queue.
-
-        With ``outcome``, the first of these jobs, during which the judge ended, gets this outcome instead, if judges
-        ended during it ``tries`` times.
+        The first of these jobs, during which the judge ended, has failed, unless the judge was only to be replaced.
+        After an end that no answer can cause, such as for want of CPU time, the job is tried again.
         """
-        self._judge = None
+        self.judge = None
         jobs = [job for job, _ in self._sent]
         self._sent.clear()
         failed: list[tuple[Job, Judgement]] = []
-        if jobs and outcome:
+        if jobs and status != SPENT:
             self._ends[jobs[0]] += 1
-            if self._ends[jobs[0]] >= tries:
+            if status not in (None, *_FROM_OUTSIDE) or self._ends[jobs[0]] >= _TRIES:
+                outcome = Outcome.TIMEOUT if status in (None, -signal.SIGPROF) else Outcome.CRASHED
                 failed = [(jobs.pop(0), Judgement(outcome))]
         self._waiting.extendleft(reversed(jobs))
         return failed
 
     def _check_started(self, failure: str) -> None:
         """Raise SettingsError if the worker failed before it had a judge; an empty ``failure`` means that it ended."""
-        if self._judge is not None:
+        if self.judge is not None:
             return
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines()]
@@ -408,25 +392,23 @@ def shared_verifier(settings: VerifySettings) -> Verifier:
     return load_resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
 
 
-def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettings, responses: int) -> None:
+def check_failures(rows: Iterable[Mapping[str, Any]], settings: VerifySettings, responses: int) -> None:
     """Raise GateError if more than ``max_failure_share`` of the responses could not be judged.
 
-    Args:
-        judged: verdicts with prompt_id; verdicts that are not failures may be omitted.
-        settings: settings of the verifier.
-        responses: the number of all responses.
+    ``rows`` are rows of the verdicts table, of which those that are not failures may be omitted; ``responses`` is the
+    number of all responses.
     """
-    failed = [(verdict, name) for verdict, name in judged if verdict.outcome in FAILURES]
+    failed = [row for row in rows if row["outcome"] in FAILURES]
     if len(failed) <= settings.max_failure_share * responses:
         return
-    counts = Counter(verdict.outcome for verdict, _ in failed)
-    example, name = failed[0]
-    shown = f": {shorten(example.extracted, 80)!r}" if example.extracted else ""
+    counts = Counter(row["outcome"] for row in failed)
+    example = failed[0]
+    shown = f": {shorten(example['extracted'], 80)!r}" if example["extracted"] else ""
     raise GateError(
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
         f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
-        f"{settings.max_failure_share:g}. For example prompt_id {name!r} ({example.outcome}){shown}. "
-        f"{_kind_of(settings).failures_fix} verify.max_failure_share if so many responses may be left out."
+        f"{settings.max_failure_share:g}. For example prompt_id {example['prompt_id']!r} ({example['outcome']}){shown}."
+        f" {_kind_of(settings).failures_fix} verify.max_failure_share if so many responses may be left out."
     )
 
 

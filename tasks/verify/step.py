@@ -31,12 +31,7 @@ def verify_rollouts(
 ) -> ArtifactRef:
     """Write the verdicts of all responses of a stage: one row per response, in the order of the rollouts.
 
-    Args:
-        store: the store of the rollouts and of the verdicts.
-        settings: settings of the verifier.
-        rollouts: the rollouts of the stage, one artifact per shard.
-        stage: the number of the stage, from 0.
-        seed: the seed of the run, for the manifest.
+    ``rollouts`` has one artifact per shard, and stages count from 0.
 
     Raises:
         GateError: too large a share of the responses could not be judged.
@@ -108,9 +103,9 @@ class Tally:
     """Sums over the responses of a stage, which are added portion by portion."""
 
     def __init__(self) -> None:
-        self.failed: list[tuple[Verdict, str]] = []
-        """Verdicts of responses that could not be judged, each with the prompt_id."""
-        self._outcomes: Counter[Outcome] = Counter()
+        self.failed: list[Row] = []
+        """Rows of the verdicts table of responses that could not be judged."""
+        self._outcomes: Counter[str] = Counter()
         self._reward = 0.0
         self._scored = self._working = self._tokens = self._truncated = 0
         self._extracts = True
@@ -123,12 +118,11 @@ class Tally:
     def add_verdicts(self, verdicts: pa.Table) -> None:
         """Add rows of the verdicts table."""
         for row in verdicts.to_pylist():
-            outcome, reward = Outcome(row["outcome"]), row["reward"]
-            if outcome in FAILURES:
-                self.failed.append((Verdict(outcome, reward, row["extracted"], row["shows_working"]), row["prompt_id"]))
-            self._outcomes[outcome] += 1
-            self._reward += reward or 0.0
-            self._scored += reward is not None
+            if row["outcome"] in FAILURES:
+                self.failed.append(row)
+            self._outcomes[row["outcome"]] += 1
+            self._reward += row["reward"] or 0.0
+            self._scored += row["reward"] is not None
             self._working += row["shows_working"] or 0
             self._extracts &= row["shows_working"] is not None
 

@@ -1,8 +1,8 @@
 """Program of a worker: it reads jobs as lines of JSON, such as ``[gold, answer]``, and writes a judgement for each.
 
 The worker loads the libraries and forks a judge, which does the jobs. When a judge ends, the worker reports its exit
-status and forks the next one, without loading the libraries again. A new judge writes ``ready`` with its number and its
-process id. It skips all lines before the one with its number, because they were sent to the judge before it.
+status and forks the next one, without loading the libraries again. A new judge writes ``ready`` with its process
+id. It skips all lines before the one with its id, because they were sent to the judge before it.
 """
 
 import gc
@@ -18,11 +18,11 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tasks.verify.code.confine import die_with
+from tasks.verify.code.launcher import DIGITS
 from tasks.verify.verdicts import Judgement, Outcome
 
 READY, ENDED, ALIVE = "ready", "ended", "alive"
@@ -62,19 +62,17 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     gc.collect()
     gc.freeze()  # A garbage collection in a judge would write to, and so copy, the memory that judges share.
     pid = os.getpid()
-    for number in count(1):
+    while True:
         judge = os.fork()
         if not judge:
-            _serve(pid, number, make, settings.get("deadline_seconds", 0), jobs, replies)
+            _serve(pid, make, settings.get("deadline_seconds", 0), jobs, replies)
         status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
         if status == 0:
             return
         _reply(replies, ENDED, status)
 
 
-def _serve(
-    parent: int, number: int, make: Callable[[], Judge], deadline_seconds: float, jobs: int, replies: int
-) -> NoReturn:
+def _serve(parent: int, make: Callable[[], Judge], deadline_seconds: float, jobs: int, replies: int) -> NoReturn:
     """Run as a judge: read jobs and write judgements.
 
     SIGPROF ends the process when a job takes more CPU time than ``deadline_seconds``, even inside of C code.
@@ -85,8 +83,8 @@ def _serve(
         judge = make()
         os.dup2(1, 2)  # Warnings of judged answers are dropped, as is what a user's function prints.
         pid = os.getpid()
-        _reply(replies, READY, number, pid)
-        start = f"{number}\n".encode()
+        _reply(replies, READY, pid)
+        start = f"{pid}\n".encode()
         lines = iter(os.fdopen(jobs, "rb"))
         for line in lines:
             if line == start:
@@ -137,20 +135,21 @@ def _mathematics(settings: Mapping[str, Any], _replies: int) -> Callable[[], Jud
 
 
 def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
-    from tasks.verify.code.judge import DisturbedError, ProgramJudge
+    from tasks.verify.code.judge import DisturbedError, Sandbox, judge_program
 
     def make() -> Judge:
-        judge = ProgramJudge(settings["code"], before_each=lambda: _reply(replies, ALIVE))
+        sys.set_int_max_str_digits(DIGITS)
+        sandbox = Sandbox(settings["code"], before_each=lambda: _reply(replies, ALIVE))
         _limit_memory(settings["memory_mib"])  # This process only: programs have limits of their own.
 
-        def judge_program(gold: str, answer: str) -> tuple[Judgement, bool]:
+        def judge(gold: str, answer: str) -> tuple[Judgement, bool]:
             try:
-                return Judgement(judge(gold, answer)), False
+                return Judgement(judge_program(sandbox, gold, answer)), False
             except DisturbedError:
                 os.kill(os.getpid(), signal.SIGKILL)  # The pool gives the job of a killed judge to another judge.
                 raise
 
-        return judge_program
+        return judge
 
     return make
 

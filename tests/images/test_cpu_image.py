@@ -41,11 +41,11 @@ def test_programs_are_confined_in_a_locked_pod(podman: Podman) -> None:
     code = """
 import json, sys
 sys.path.insert(0, "/code")
-from tasks.verify.code.judge import ProgramJudge
-judge = ProgramJudge(json.loads(sys.argv[1]))
+from tasks.verify.code.judge import Sandbox, judge_program
+sandbox = Sandbox(json.loads(sys.argv[1]))
 gold = json.dumps({"inputs": ["2 3\\n"], "outputs": ["5\\n"]})
-print(json.dumps([judge(gold, program) for program in sys.argv[2:]]))
-judge.close()
+print(json.dumps([judge_program(sandbox, gold, program) for program in sys.argv[2:]]))
+sandbox.close()
 """
     adds = "print(sum(map(int, input().split())))"
     doors = [

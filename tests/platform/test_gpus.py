@@ -31,8 +31,3 @@ def test_a_process_of_a_group_tells_its_parent(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(DeviceError):
         attempts.attempt(lambda: None)()
     assert json.loads((tmp_path / "error.json").read_text())[0] == "tasks.errors:DeviceError"
-
-
-def test_a_pod_without_gpus_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MU_GRPO_GPUS", raising=False)
-    attempts.attempt(lambda: None)()

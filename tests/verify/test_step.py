@@ -15,20 +15,12 @@ from tests.verify.helpers import HANGS, boxed, workers_of
 
 def shard(store, rows):
     """A rollouts artifact of (prompt_id, sample_index, answer, response, response tokens, finish reason)."""
+    names = ("prompt_id", "sample_index", "answer", "response", "response_token_ids", "finish_reason")
     same = {"prompt": "?", "prompt_token_ids": [1], "policy": "p"}
-    table = [
-        {
-            **same,
-            "prompt_id": prompt_id,
-            "sample_index": index,
-            "answer": answer,
-            "response_token_ids": [2] * tokens,
-            "engine_logp": [-1.0] * tokens,
-            "finish_reason": reason,
-            "response": response,
-        }
-        for prompt_id, index, answer, response, tokens, reason in rows
-    ]
+    table = [{**same, **dict(zip(names, row, strict=True))} for row in rows]
+    for row in table:
+        tokens = row["response_token_ids"]
+        row |= {"response_token_ids": [2] * tokens, "engine_logp": [-1.0] * tokens}
     return write(store, "rollouts", {"rollouts.parquet": (table, ROLLOUTS)})
 
 

@@ -10,10 +10,11 @@ import json
 import resource
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 
 from tasks.settings import CodeSettings
-from tasks.verify.code.judge import ProgramJudge
+from tasks.verify.code.judge import Sandbox, judge_program
 from tasks.verify.verdicts import Outcome
 from tools.benchmarks.measurement import Measurement, measure_interleaved, ratio
 
@@ -46,9 +47,9 @@ def cpu_seconds() -> float:
 def judged_tests_per_second(gold: str, program: str, tests: int) -> float:
     """Return the tests per second of CPU time of a new judge, its start and end included."""
     expected = Outcome.CORRECT if tests > 1 else Outcome.WRONG
-    before, judge = cpu_seconds(), ProgramJudge(CodeSettings().model_dump())
-    outcomes = {judge(gold, program) for _ in range(PROGRAMS)}
-    judge.close()
+    before = cpu_seconds()
+    with closing(Sandbox(CodeSettings().model_dump())) as sandbox:
+        outcomes = {judge_program(sandbox, gold, program) for _ in range(PROGRAMS)}
     assert outcomes == {expected}, outcomes
     return PROGRAMS * tests / (cpu_seconds() - before)
 

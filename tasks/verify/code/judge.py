@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tasks.verify.code import launcher
 from tasks.verify.code.gold import Test, read_gold
-from tasks.verify.code.launcher import DIGITS, End
+from tasks.verify.code.launcher import End
 from tasks.verify.verdicts import Outcome
 
 _TRIAL = """
@@ -42,14 +42,14 @@ class Sandbox:
 
     Args:
         limits: the fields of the settings ``verify.code``.
-        before_each: function that is called before every run of a program.
+        before_each: called before every run of a program.
 
     Raises:
         RuntimeError: programs cannot be confined on this machine.
     """
 
     def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
-        self._before_each = before_each
+        self.limits, self._before_each = limits, before_each
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # -s -P keep the user's modules out, as -I does, but PYTHONHASHSEED, which fixes the order of sets, has
@@ -78,13 +78,7 @@ class Sandbox:
         return self._launcher.communicate()[1]
 
     def run(self, program: str, mode: str, given: bytes) -> RunResult:
-        """Run a program to its end.
-
-        Args:
-            program: source of the program.
-            mode: mode of the launcher: ``run``, ``call`` or ``check``.
-            given: standard input of the program.
-        """
+        """Run a program to its end, in a mode of the launcher, with ``given`` as standard input."""
         self._before_each()
         source, standard_input, output = files = [os.memfd_create(name) for name in ("source", "input", "output")]
         try:
@@ -109,48 +103,36 @@ class DisturbedError(Exception):
     """A program or the launcher was killed from outside."""
 
 
-class ProgramJudge:
-    """A judge of programs: ``judge(gold, program)`` returns an outcome.
+def judge_program(sandbox: Sandbox, gold: str, program: str) -> Outcome:
+    """Return the outcome of a program.
 
     A program is correct if it passes every test; after the first test that fails, no others are run. A program that
     fails or breaks a limit is wrong. The outcome is ``timeout`` only if the machine gave the program no CPU time.
+
+    Raises:
+        DisturbedError: the program was killed from outside.
     """
+    try:
+        tests = read_gold(gold, sandbox.limits["output_mib"] << 20)
+    except (ValueError, SyntaxError):
+        return Outcome.GOLD_UNPARSABLE
+    try:
+        return Outcome.CORRECT if all(_passes(sandbox, program, test) for test in tests) else Outcome.WRONG
+    except TimeoutError:
+        return Outcome.TIMEOUT
 
-    def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
-        sys.set_int_max_str_digits(DIGITS)
-        self._limits = limits
-        self._sandbox = Sandbox(limits, before_each)
 
-    def close(self) -> None:
-        """End the sandbox."""
-        self._sandbox.close()
-
-    def __call__(self, gold: str, program: str) -> Outcome:
-        """Return the outcome of a program.
-
-        Raises:
-            DisturbedError: the program was killed from outside.
-        """
-        try:
-            tests = read_gold(gold, self._limits["output_mib"] << 20)
-        except (ValueError, SyntaxError):
-            return Outcome.GOLD_UNPARSABLE
-        try:
-            return Outcome.CORRECT if all(self._passes(program, test) for test in tests) else Outcome.WRONG
-        except TimeoutError:
-            return Outcome.TIMEOUT
-
-    def _passes(self, program: str, test: Test) -> bool:
-        output = self._run(program, test.mode, test.given)
-        try:
-            return output is not None and test.holds(output, self._limits["float_tolerance"], self._run)
-        except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):  # The output can be anything.
-            return False
-
-    def _run(self, program: str, mode: str, given: bytes) -> bytes | None:
-        end, output = self._sandbox.run(program, mode, given)
+def _passes(sandbox: Sandbox, program: str, test: Test) -> bool:
+    def run(program: str, mode: str, given: bytes) -> bytes | None:
+        end, output = sandbox.run(program, mode, given)
         if end is End.STARVED:
             raise TimeoutError
         if end is End.KILLED:
             raise DisturbedError
         return output if end is End.WELL else None
+
+    output = run(program, test.mode, test.given)
+    try:
+        return output is not None and test.holds(output, sandbox.limits["float_tolerance"], run)
+    except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):  # The output can be anything.
+        return False

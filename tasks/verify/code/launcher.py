@@ -152,10 +152,7 @@ def _enter_and_play(confinement: Confinement, mode: str, descriptors: list[int],
 def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
     """Run a program and end the process with status 0, the program's own status, or 1 after an error.
 
-    Args:
-        mode: one of ``_MODES``.
-        source: file descriptor of the program's source.
-        names: global names of the preamble, which the program can use.
+    ``source`` is the file descriptor of its source, ``names`` are the global names of the preamble, which it can use.
     """
     status = 1
     # Dataclasses, type hints and pickle look up a module by its name.

@@ -16,6 +16,7 @@ PRINT = {
         "import io, sys\nreal = sys.stdout\nsys.stdout = io.StringIO()\nprint(5)\nreal.write(sys.stdout.getvalue())"
     ),
     "another file on standard output": "out = open(1, 'w')\nout.write('5')",
+    "run as a script": "if __name__ == '__main__': print(5)",
     "standard output closed": "import sys\nprint(5)\nsys.stdout.close()",
     "written by an end of an object": (
         "import sys\nclass Last:\n def __del__(self): sys.__stdout__.write('5')\nlast = Last()"
@@ -34,6 +35,7 @@ RESULTS = {
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n x: int\n"
         "def f(n): return P(n).x",
     ),
+    "a method": (calls("f", ([[2, 3]], 5)), "class Solution:\n def f(self, x): return sum(x)"),
     "a large number": (f'{{"fn_name": "f", "inputs": [[4999]], "outputs": [{LARGE}]}}', "def f(n): return 10**n"),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
     "a number of LiveCodeBench's length, read and written": (texts((LARGE, LARGE)), "print(int(input()))"),
