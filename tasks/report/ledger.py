@@ -1,7 +1,7 @@
 """The time ledger of a run: process-seconds and GPU-seconds by activity, and the wall-clock of training."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tasks.report.history import History
@@ -16,15 +16,15 @@ ROWS = {
     "optimize": "behavior log-probabilities, updates",
     "switch": "between generation and updates",
     "evaluate": "held-out problems",
-    "rest": "prompts, storage",
+    "rest": "prompts, storage, between steps",
 }
 """Rows of the ledger in their order, and the time that each row counts."""
 
 _ROW_OF_PHASE = {"logp": "optimize", "save": "rest"}
 STARTS = ("load", "start")
 """Phases of an evaluation that do not count as ``evaluate``."""
-_LONGEST_START = 120.0
-"""Seconds. A process that is older at its first step has worked on something else before, such as a notebook."""
+_LONGEST_GAP = 120.0
+"""Seconds. A longer gap between two steps of a process counts as work on something else, such as another run."""
 
 Span = tuple[float, float]
 """Start and end, in Unix seconds."""
@@ -53,8 +53,12 @@ class Ledger:
 def make_ledger(history: History) -> Ledger:
     """Return the ledger of a run: the phases of all its artifacts, the starts of its processes, and the rest.
 
-    The time between two steps is not counted, whether they are steps of one process or of two.
+    The time between two steps of a process that trained for this run is counted as ``rest``. Not counted are the time
+    between two processes, such as between a kill and the next start; the time in which a process only waited for
+    another process; the time up to the last step that a process made for another run; and gaps in which a process may
+    have worked for another run, which are longer than two minutes or in a process that trained no policy of this run.
     """
+    trained = {stage.policy.timings.process for stage in history.stages}
     seconds: dict[str, float] = defaultdict(float)
     gpu_seconds: dict[str, float] = defaultdict(float)
 
@@ -69,8 +73,8 @@ def make_ledger(history: History) -> Ledger:
             evaluates = manifest.kind == "evaluation" and phase not in STARTS
             spend("evaluate" if evaluates else _ROW_OF_PHASE.get(phase, phase), spent, manifest.timings.gpus)
     worked: list[Span] = []
-    for timings in processes.values():
-        start, busy = _start(timings[0]), merge((one.started, one.finished) for one in timings)
+    for process, timings in processes.items():
+        start, busy = _start_and_work(timings, with_gaps=not trained or process in trained)
         worked += start + busy
         gpus = max(one.gpus for one in timings)
         inside = sum(sum(one.phases.values()) - one.earlier for one in timings)
@@ -87,12 +91,25 @@ def make_ledger(history: History) -> Ledger:
     )
 
 
-def _start(first: Timings) -> list[Span]:
-    """Return the span from the start of a process to its first step, or until it waits for another process."""
-    end = min([first.started, *(begun for begun, _ in first.waited)])
-    if first.idle_since or end - first.process_started > _LONGEST_START:  # It had started for another run.
-        return []
-    return [(first.process_started, end)]
+def _start_and_work(timings: Sequence[Timings], with_gaps: bool) -> tuple[list[Span], list[Span]]:
+    """Return the spans of a process's start and of its later work. The timings are sorted by the start of the step."""
+    steps = merge((one.started, one.finished) for one in timings)
+    waited = merge(wait for one in timings for wait in one.waited)
+    ends = [timings[0].process_started, *(end for _, end in steps)]
+    idle_since = {one.started: one.idle_since for one in timings}
+    spans = [(max(end, idle_since[start]), start) for end, (start, _) in zip(ends, steps, strict=False)]
+    gaps = [_subtract(span, waited) for span in spans]
+    start, *between = [gap if 0 <= union_seconds(gap) <= _LONGEST_GAP else [] for gap in gaps]
+    if timings[0].idle_since:  # The process had started for another run.
+        start, between = [], [start, *between]
+    return start, merge([*steps, *(span for gap in between for span in gap if with_gaps)])
+
+
+def _subtract(span: Span, holes: Sequence[Span]) -> list[Span]:
+    """Return the spans that remain of a span without its holes, which are in order and do not overlap."""
+    edges = [span[0], *(edge for hole in holes for edge in hole), span[1]]
+    bounded = [min(max(edge, span[0]), span[1]) for edge in edges]
+    return [(start, end) for start, end in zip(bounded[::2], bounded[1::2], strict=True) if start < end]
 
 
 def merge(intervals: Iterable[Span]) -> list[Span]:

@@ -86,7 +86,20 @@ def test_a_process_that_is_older_than_the_run_counts_from_its_first_artifact(run
     assert ledger_of(run).seconds["rest"] == pytest.approx(0.5 * 9)
 
 
-def test_another_run_of_the_same_process_is_not_counted(run, tmp_path):
+@pytest.mark.parametrize("stages", [1, 4])
+def test_another_run_of_the_same_process_is_not_counted(run, tmp_path, stages):
+    """Both runs share the base policy, which the process made before the first one."""
+    second = SyntheticRun(run.store, run.clock, preset="relaxed")
+    with run.process("one"):
+        run.base().stages(stages)
+        run.clock.now += 3.0  # Between the runs.
+        second.from_base_of(run).stages(1)
+    alone = ledger_of(make_run(tmp_path / "alone", 1))
+    assert ledger_of(second).seconds == pytest.approx({**alone.seconds, "rest": alone.seconds["rest"] + 3.0})
+    assert ledger_of(second).wall_clock == pytest.approx(89.9 + 3.0)
+
+
+def test_another_run_before_this_one_in_its_process_is_no_start(run, tmp_path):
     """By hand: the runs are in two stores, and the process makes one stage of each, with 3 s between them."""
     second = SyntheticRun(Store.open(tmp_path / "second"), run.clock)
     with run.process("one"):
@@ -95,8 +108,25 @@ def test_another_run_of_the_same_process_is_not_counted(run, tmp_path):
         second.base().stages(1)
     assert ledger_of(run).seconds["start"] == pytest.approx(6.0)
     ledger = ledger_of(second)
-    assert ledger.seconds == pytest.approx({**ledger_of(run).seconds, "start": 0.0})
-    assert ledger.wall_clock == pytest.approx(89.9 - 6.0)
+    assert ledger.seconds["start"] == 0
+    assert ledger.seconds["rest"] == pytest.approx(3.0 + 0.5 * 9)
+    assert ledger.wall_clock == pytest.approx(3.0 + 89.9 - 6.0)
+
+
+def test_the_time_between_shared_steps_of_another_runs_process_is_not_counted(run, tmp_path):
+    class Late(SyntheticRun):
+        def evaluate(self) -> None:
+            self.clock.now += 40  # The process works for its own run meanwhile.
+            super().evaluate()
+
+    other = Late(run.store, run.clock, preset="relaxed")
+    with other.process("one"):
+        other.base().stages(1)
+    with run.process("two"):
+        run.from_base_of(other).stages(1)
+    alone = ledger_of(make_run(tmp_path / "alone", 1))
+    assert ledger_of(run).seconds == pytest.approx({**alone.seconds, "start": 2 * 6.0})
+    assert ledger_of(run).wall_clock == pytest.approx(alone.wall_clock + 6.0)
 
 
 def test_processes_side_by_side_count_once_in_the_wall_clock(run):

@@ -31,7 +31,7 @@ ARITHMETIC = ArithmeticSettings(levels=[2, 4])
 PROMPTS, SHARDS, RESPONSES = 7168, 4, 20
 PROMPTS_OF_AN_UPDATE = 32
 WORK = {"generate": "generation", "verify": "verification", "optimize": "optimization", "evaluate": "evaluation"}
-FOUR, ELSE, OUTSIDE = "the four", "all else", "the command, outside of its steps"
+FOUR, ELSE, OUTSIDE = "the four", "all else", "the command, before and after its steps"
 LIMIT = 0.03
 
 
@@ -54,11 +54,16 @@ def split_seconds(history: History, wall: float) -> dict[str, float]:
     """
     ledger = make_ledger(history)
     items = defaultdict(float, {WORK.get(row, row): seconds for row, seconds in ledger.seconds.items()})
-    del items["rest"]
+    rest = items.pop("rest", 0.0)
     for manifest in history.manifests.values():
         phases = manifest.timings.phases
-        items["save"] += phases.get("save", 0.0)
-        items[f"{manifest.task}, in no phase"] += manifest.timings.seconds - sum(phases.values())
+        for name, seconds in (
+            ("save", phases.get("save", 0.0)),
+            (f"{manifest.task}, in no phase", manifest.timings.seconds - sum(phases.values())),
+        ):
+            items[name] += seconds
+            rest -= seconds
+    items["between steps"] = rest
     items[OUTSIDE] = wall - ledger.wall_clock
     total = sum(items.values())
     if abs(total - wall) > 0.01 * wall:
