@@ -81,7 +81,8 @@ def make_ledger(history: History) -> Ledger:
         spend("start", union_seconds(start), gpus)
         spend("rest", max(0.0, union_seconds(busy) - inside), gpus)
     earlier = sum(manifest.timings.earlier for manifest in history.manifests.values())
-    order = sorted(seconds, key=list(ROWS).index)
+    others = sorted(seconds.keys() - ROWS.keys())
+    order = [row for row in (*list(ROWS)[:-1], *others, "rest") if row in seconds]
     return Ledger(
         {row: seconds[row] for row in order},
         union_seconds(worked) + earlier,

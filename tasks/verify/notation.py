@@ -152,7 +152,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("a number may end with its point", r"(?<=\d)\.(?=\s*(?:[,;)\]/*+\-^]|\\?\}|\\right|$))", ""),
     ("1 1/2 is a mixed number", r"(?<![\w.^_/}])(?<![\w.^_/}] )(\d+) +(\d+) */ *(\d+)(?![\w.^!])", r"\1\\frac{\2}{\3}"),
     ("a fraction has these names too", r"\\(?:nicefrac|sfrac|xfrac|flatfrac)(?=\s*\{)", r"\\frac"),
-    ("\\over makes a fraction", r"\{([^{}]+?)\\over(?![a-zA-Z])([^{}]+)\}", r"\\frac{\1}{\2}"),
+    ("\\over makes a fraction", r"\{([^{}]+?)\\over(?![a-zA-Z])([^{}]+)\}", r"{\\frac{\1}{\2}}"),
     ("\\over makes a fraction", r"^([^{}]+?)\\over(?![a-zA-Z])([^{}]+)$", r"\\frac{\1}{\2}"),
     (
         "a degree has these names too",

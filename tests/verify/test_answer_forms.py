@@ -53,6 +53,8 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\{101_2, 7\}", {W: [r"\{101_3, 7\}"]}),
     # characters, styles
     (r"\sqrt{2}", {C: ["\u221a2"]}),
+    (r"\sqrt{1 \over 2}", {C: [r"\sqrt{1/2}"], W: [r"\frac{1}{2}"]}),
+    (r"2^{1\over3}", {C: [r"2^{\frac{1}{3}}"], W: [r"\frac{2}{3}"]}),
     (r"\frac{7}{2}", {C: ["3\u00bd"]}),
     ("x^2", {C: ["x\u00b2"]}),
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
