@@ -43,6 +43,14 @@ def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
     assert mu_grpo.store.manifest(mu_grpo_report).parents["evaluations"] == mu_grpo.evaluations
 
 
+def test_a_summary_of_another_version_is_an_error_that_says_how_to_write_it_again(tmp_path):
+    store = Store.open(tmp_path)
+    with store.write("report", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "summary.json").write_text('{"algorithm": "mu_grpo", "rows": []}')
+    with pytest.raises(DataError, match=r"summary\.json: written by another version.*mu-grpo report --store"):
+        summarise(store, draft.ref, [])
+
+
 def test_text_ends_with_the_report_and_the_next_commands(mu_grpo, mu_grpo_report):
     text = str(summarise(mu_grpo.store, mu_grpo_report, COMMANDS))
     *table, report, first, second = text.splitlines()
