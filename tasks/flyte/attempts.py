@@ -2,8 +2,8 @@
 
 import atexit
 import json
-import logging
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache, wraps
@@ -16,6 +16,7 @@ from flytekit import FlyteContextManager, current_context
 from flytekit.core.constants import ERROR_FILE_NAME
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
+from flytekit.utils.asyn import run_sync
 
 from tasks.errors import DeploymentError, DeviceError, UserError
 from tasks.process.interruption import Interrupted
@@ -48,13 +49,30 @@ def is_group_member() -> bool:
 
 
 @cache
-def exit_without_warnings() -> None:
-    """Keep asyncio from warning, when Python exits, of each connection to S3 that flytekit leaves open.
+def close_connections_at_exit() -> None:
+    """Close flytekit's connections to S3 before Python exits, because Python warns of each open connection.
 
     Call it while a task runs: exit functions run in reverse order of their registration, and flytekit registers the end
-    of its event loop when it fetches the task's inputs.
+    of its event loop when it fetches the task's inputs. The connections can only be closed in that loop.
     """
-    atexit.register(logging.getLogger("asyncio").setLevel, logging.CRITICAL)
+    atexit.register(_close_connections)
+
+
+def _close_connections() -> None:
+    if "s3fs" not in sys.modules:
+        return
+    from s3fs import S3FileSystem
+
+    # fsspec caches its file systems; nothing else closes those in flytekit's event loop.
+    systems = S3FileSystem._cache.values()
+    clients = [system._s3 for system in systems if system.asynchronous and system._s3 is not None]
+
+    async def close() -> None:
+        for client in clients:
+            await client.close()
+
+    if clients:
+        run_sync(close)
 
 
 def check_code() -> None:
@@ -93,7 +111,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
 
     @wraps(function)
     def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
-        exit_without_warnings()
+        close_connections_at_exit()
         current_context().decks.clear()  # ``pyflyte run`` collects the decks of all tasks in one list.
         if in_pod():
             end_when_it_hangs()

@@ -20,7 +20,7 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import ERROR_PATH, exit_without_warnings, to_flyte_error
+from tasks.flyte.attempts import ERROR_PATH, close_connections_at_exit, to_flyte_error
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import OptimizeSettings
@@ -72,7 +72,7 @@ class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plu
                     "deployment with train_nodes 1."
                 )
             return PythonFunctionTask.execute(self, **inputs)
-        exit_without_warnings()
+        close_connections_at_exit()
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
         current_context().decks.clear()
         started = time.time()
