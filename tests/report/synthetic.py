@@ -91,6 +91,12 @@ class SyntheticRun:
         self.evaluate()
         return self
 
+    def from_base_of(self, other: "SyntheticRun") -> "SyntheticRun":
+        """Takes another run's base policy and its evaluation instead of making them."""
+        self.held_out, self.evaluations = other.held_out, other.evaluations[:1]
+        self.policy = self.store.manifest(self.evaluations[0]).parents["policy"][0]
+        return self
+
     def stages(self, count: int) -> "SyntheticRun":
         for _ in range(count):
             self.train()

@@ -69,7 +69,9 @@ def test_waiting_for_another_run_is_not_counted(run):
     begun = run.clock.now - 31.5
     with run.process("second", imports=6.0 + 31.5, waits=[(begun, run.clock.now)]):
         run.train()
+        waits = [(begun, begun + 31.5), (run.clock.now, run.clock.now + 40.0)]
         run.clock.now += 40.0
+    with run.process("second", imports=run.clock.now - begun + 6.0, waits=waits):
         run.evaluate()
     ledger = ledger_of(run)
     assert ledger.seconds["start"] == pytest.approx(6.0 + 6.0)
