@@ -55,9 +55,13 @@ class _Result(FlyteModel):
 
     @classmethod
     def load(cls, store: Store, ref: ArtifactRef) -> Self:
-        """Load the result of an artifact, with the folder of the artifact."""
+        """Load the result of an artifact, with the folder of the artifact.
+
+        Raises:
+            DataError: another version of the code wrote the result.
+        """
         folder = store.path(ref)
-        result = cls.model_validate_json((folder / RESULT_FILE).read_text(encoding="utf-8"))
+        result = cls.from_file(folder / RESULT_FILE, f"make this {ref.kind} again; its finished runs are in the cache.")
         return result.model_copy(update={"folder": str(folder)})
 
 

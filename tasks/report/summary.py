@@ -5,9 +5,8 @@ import time
 from collections.abc import Sequence
 from textwrap import fill
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from tasks.errors import DataError
 from tasks.formats import duration, label, number, percent_range, share
 from tasks.process.provenance import execution, waits
 from tasks.report.history import EvaluatedPolicy, History
@@ -159,14 +158,9 @@ def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> Ru
         DataError: another version of the code wrote the report.
     """
     folder = store.path(report)
-    try:
-        summary = RunSummary.model_validate_json((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
-    except ValidationError as error:
-        raise DataError(
-            f"{folder / SUMMARY_FILE}: written by another version of the code ({error.error_count()} fields differ). "
-            f"To fix it, write the report of this run again: mu-grpo report --store {shlex.quote(store.ref.uri)}, with "
-            "--seed and --algorithm unless it is the latest run."
-        ) from None
+    command = f"mu-grpo report --store {shlex.quote(store.ref.uri)}"
+    fix = f"write the report of this run again: {command}, with --seed and --algorithm unless it is the latest run."
+    summary = RunSummary.from_file(folder / SUMMARY_FILE, fix)
     return summary.model_copy(update={"report": str(folder / PAGE_FILE), "next_commands": list(next_commands)})
 
 
