@@ -25,6 +25,8 @@ SUFFIXES = (".jsonl", ".json", ".parquet")
 _ID, _LEVEL = "prompt_id", "level"
 _BATCH = 4096
 """Rows of a parquet file that are converted to Python objects at once."""
+_START = 4096
+"""Bytes at the start of a file that tell a JSON array from JSON lines."""
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
 """Decimal exponents of the numbers that are written without an exponent."""
@@ -136,15 +138,17 @@ def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
 
 def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     """Yield the values of a JSON array, or of JSON lines."""
-    if path.suffix == ".json":
-        content = path.read_bytes()
-        if content.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
-            yield from ((f"{name}, row {number}", value) for number, value in enumerate(_parse_json(content, name)))
-            return
     with path.open("rb") as file:
+        start = file.read(_START).removeprefix(BOM_UTF8).lstrip()[:1]
+        file.seek(0)
+        if start == b"[" and path.suffix == ".json":
+            values = _parse_json(file.read(), name)
+            yield from ((f"{name}, row {number}", value) for number, value in enumerate(values))
+            return
         for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield f"{name}, line {number}", _parse_json(line, f"{name}, line {number}")
+            text = line.removeprefix(BOM_UTF8) if number == 1 else line
+            if text.strip():
+                yield f"{name}, line {number}", _parse_json(text, f"{name}, line {number}")
 
 
 def _parse_json(content: bytes, place: str) -> Any:
