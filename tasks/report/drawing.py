@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import rc_context, rc_params_from_file
+from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -34,7 +34,7 @@ _MARKED, _MEANS = 12, 8
 _BOUNDS = (1e-6, 1e6)
 """Limits of a logarithmic axis; a value outside is drawn at the limit."""
 _STEPS = [1, 2, 2.5, 5, 10]
-_STYLE = rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
+_STYLE = Path(__file__).with_name("figures.mplstyle")
 _COLORS = {
     **dict.fromkeys(("text.color", "axes.titlecolor"), INK),
     **dict.fromkeys(("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
@@ -240,7 +240,7 @@ def _format_cell(value: float) -> str:
 
 def style() -> Any:
     """Return the matplotlib context for making and saving figures."""
-    return rc_context({**_STYLE, **_COLORS})
+    return rc_context(_COLORS, _STYLE)
 
 
 def panels(count: int, height: float, columns: int = 1, *, same_scale: bool = False) -> tuple[Figure, list[Any]]:
