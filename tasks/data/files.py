@@ -139,21 +139,20 @@ def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
 def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     """Yield the values of a JSON array, or of JSON lines."""
     with path.open("rb") as file:
-        start = file.read(_START).removeprefix(BOM_UTF8).lstrip()[:1]
-        file.seek(0)
-        if start == b"[" and path.suffix == ".json":
+        start = file.read(_START)
+        file.seek(len(BOM_UTF8) if start.startswith(BOM_UTF8) else 0)
+        if path.suffix == ".json" and start.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
             values = _parse_json(file.read(), name)
             yield from ((f"{name}, row {number}", value) for number, value in enumerate(values))
             return
         for number, line in enumerate(file, start=1):
-            text = line.removeprefix(BOM_UTF8) if number == 1 else line
-            if text.strip():
-                yield f"{name}, line {number}", _parse_json(text, f"{name}, line {number}")
+            if line.strip():
+                yield f"{name}, line {number}", _parse_json(line, f"{name}, line {number}")
 
 
 def _parse_json(content: bytes, place: str) -> Any:
     try:
-        return json.loads(content.decode("utf-8-sig"))
+        return json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8 ({error.reason} at byte {error.start}). Save the file as UTF-8.") from None
     except json.JSONDecodeError as error:
