@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tasks.errors import ArtifactError, DamagedError
 from tasks.store.files import OBJECTS_AT_ONCE, StoredFile, thread_map
 from tasks.store.layout import KINDS, MADE, MANIFEST, PROGRESS, RUNS
 from tasks.store.records import ArtifactRef, Manifest
@@ -119,7 +120,7 @@ def read_contents(store: Store) -> Contents:
     """List a store and read its manifests and records.
 
     Raises:
-        ArtifactError: the disk or the server fails.
+        ArtifactError: the disk or the server fails, or another version of the code wrote an artifact.
     """
     storage = store.storages[-1]
     files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in storage.listing(area).items()}
@@ -129,6 +130,9 @@ def read_contents(store: Store) -> Contents:
         if key.split("/")[0] in KINDS and key.split("/")[2:] == [MANIFEST]
     ]
     results = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
+    for result in results.values():
+        if isinstance(result, ArtifactError) and not isinstance(result, DamagedError):
+            raise result
     keys = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{match[1]}"] for key in files if (match := _OF_RUN.fullmatch(key))}
     for key, text in zip(keys, thread_map(storage.read, keys, OBJECTS_AT_ONCE), strict=True):
