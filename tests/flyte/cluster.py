@@ -120,7 +120,7 @@ class Cluster:
 
     # What an execution does
 
-    def ended(self, execution: Execution, phase: str = "succeeded", seconds: float = 1800) -> ExecutionState:
+    def ended(self, execution: Execution, phase: str = "succeeded", seconds: float = 2700) -> ExecutionState:
         """The execution when it has ended, as it is expected to."""
 
         def look() -> ExecutionState | None:
