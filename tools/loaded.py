@@ -16,6 +16,7 @@ MODULES = [
     "flytekit.bin.entrypoint",
     "flytekit.clis.sdk_in_container.pyflyte",
     "flytekitplugins.kfpytorch",
+    "mashumaro.jsonschema",
     "matplotlib.figure",
     "s3fs",
     "scipy.stats",

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from datetime import datetime
 from inspect import isclass
 from pathlib import Path
@@ -183,11 +182,11 @@ class FlyteModel(BaseModel):
 
     @classmethod
     def model_json_schema(cls, *choices: Any, **named: Any) -> dict[str, Any]:
-        """Return the cached schema; see pydantic."""
+        """Return the cached schema, which callers must not change; see pydantic."""
         key = (cls, choices, tuple(named.items()))
         if key not in _SCHEMAS:
             _SCHEMAS[key] = super().model_json_schema(*choices, **named)
-        return deepcopy(_SCHEMAS[key])
+        return _SCHEMAS[key]
 
     @classmethod
     def from_file(cls, path: Path, fix: str) -> Self:
