@@ -219,9 +219,10 @@ def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
 def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
     """Return the first ``problems`` rows; for held-out prompts of the run, all rows if there are fewer."""
     wanted = settings.problems or len(rows)
+    lacking = len(rows) < wanted and settings.name != HELD_OUT
     # With a share, the training set of the same source reports the unusable rows.
     complete = settings.source is not None and settings.source.share == 1
-    if unusable and (complete or len(rows) < wanted):
+    if unusable and (complete or lacking or not rows):
         more = f" {len(unusable) - 1} other rows cannot be used either." if len(unusable) > 1 else ""
         raise DataError(f"{unusable[0].place}: {unusable[0].reason}.{more}")
     if not rows and settings.name == HELD_OUT:
@@ -229,7 +230,7 @@ def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSet
             f"evaluate.problems: {wanted}, but no prompt is held out. To fix it: raise prompts.held_out_share, or name "
             "other benchmarks in evaluate.benchmarks."
         )
-    if len(rows) < wanted and settings.name != HELD_OUT:
+    if lacking:
         raise DataError(
             f"{_setting(settings)}.problems: {wanted}, but the source has {len(rows)}; allowed: 1 to {len(rows)}."
         )

@@ -272,11 +272,15 @@ def test_rows_in_the_format_of_verl(store: Store, tmp_path: Path, suffix: str) -
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(store: Store, tmp_path: Path, share: float, capsys):
     sums = [{"prompt_id": str(number), "prompt": f"{number}+1=", "answer": number + 1} for number in range(40)]
-    settings = PromptsSettings(prompts_per_stage=1, path=str(write(tmp_path, sums)), held_out_share=share)
+    path = write(tmp_path, [*sums, {"prompt": "2+1=", "answer": ""}])
+    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=share, max_unusable_share=0.1)
     held_out = {row["prompt_id"] for row in rows(store, [prepare_held_out(store, settings, 500)])}
     assert held_out == {row["prompt_id"] for row in sums if hash_fraction(row["prompt_id"]) < share}
     assert f"evaluate.problems: 500, but the run holds out only {len(held_out)} prompts" in capsys.readouterr().out
     assert held_out | {row["prompt_id"] for row in training(store, settings)} == {row["prompt_id"] for row in sums}
+    write(tmp_path, [{"prompt": "1+1=", "solution": 2}])
+    with pytest.raises(DataError, match=r"prompts.jsonl, line 1: no field 'answer'; found \['prompt', 'solution'\]"):
+        prepare_held_out(store, settings, 500)
 
 
 def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:
