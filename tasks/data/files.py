@@ -75,7 +75,9 @@ def read_rows(files: Sequence[Named], source: SourceSettings, kind: str) -> tupl
                 rows.append(row)
     if not rows and not unusable:
         raise DataError(f"{', '.join(name for _, name in files)}: no prompts; allowed: rows with prompt and answer.")
-    return share_of(rows, source.share), unusable
+    # A row without an id is in the share by the hash of its place.
+    used = [row for row in unusable if not rows or hash_fraction(row.prompt_id or row.place) < source.share]
+    return share_of(rows, source.share), used
 
 
 def share_of(rows: list[Row], share: float) -> list[Row]:

@@ -38,7 +38,7 @@ def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     return prepare
 
 
-@step("8", role="prefetch", judges=True)
+@step("9", role="prefetch", judges=True)
 def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Logic[Artifact]:
     """Read the rows that a run trains on, without the problems of its benchmarks."""
     from tasks.data.training import prepare_training_set as prepare

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.data.arithmetic import hash_fraction
 from tasks.data.training import FEWEST_WORDS, Overlap, Problems, prepare_training_set
 from tasks.errors import DataError, SettingsError
-from tasks.settings import TRAINING_SETS, ArithmeticSettings, OperationSettings, PromptsSettings
+from tasks.settings import TRAINING_SETS, ArithmeticSettings, OperationSettings, PromptsSettings, SourceSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tests.data.hub import lines, parquet
@@ -108,6 +109,16 @@ def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_p
     with pytest.raises(DataError, match=message):
         prepare_training(store, settings)
     assert store.manifests("prompts") == []
+
+
+def test_of_a_share_of_the_rows_only_its_own_unusable_rows_count(store: Store, tmp_path: Path) -> None:
+    rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": "1" * (number % 50)} for number in range(1000)]
+    (tmp_path / "all.jsonl").write_bytes(lines(rows))
+    source = SourceSettings(path=str(tmp_path / "all.jsonl"), share=0.2)
+    settings = PromptsSettings(prompts_per_stage=1, held_out_share=0, source=source, max_unusable_share=0.05)
+    facts = store.manifest(prepare_training(store, settings)).facts
+    assert facts["rows"] == sum(hash_fraction(row["prompt_id"]) < 0.2 for row in rows)
+    assert facts["removed"] == [row["prompt_id"] for row in rows[::50] if hash_fraction(row["prompt_id"]) < 0.2]
 
 
 def test_words_in_place_of_an_answer_are_unusable(store: Store, tmp_path: Path) -> None:
