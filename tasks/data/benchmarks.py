@@ -129,6 +129,7 @@ def source_rows(
         "files": source.files,
         "fields": [source.prompt, source.answer, source.id, source.gold],
         "share": source.share,
+        "kind": kind,  # as the gold answers of mathematics lose dollar signs
         "rows": hashlib.sha256(content.encode()).hexdigest(),
     }
     if source.hub is not None:
@@ -139,7 +140,7 @@ def source_rows(
 def _check_unchanged(store: Store, data: dict[str, Any], setting: str) -> None:
     for manifest in store.manifests("prompts"):
         stored = manifest.facts.get("data") or {}
-        same_source = all(stored.get(name) == data[name] for name in ("hub", "files", "fields", "share"))
+        same_source = all(stored.get(name) == data[name] for name in ("hub", "files", "fields", "share", "kind"))
         same_version = any(data[name] and stored.get(name) == data[name] for name in ("revision", "commit"))
         if same_source and same_version and stored["rows"] != data["rows"]:
             raise DataError(

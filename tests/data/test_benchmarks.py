@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tasks.data.benchmarks import source_rows
 from tasks.data.files import read_rows
 from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
@@ -94,6 +95,7 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(
     first, *_ = read_table(store.path(found.ref) / "prompts.parquet").to_pylist()
     assert (first["prompt"], first["answer"]) == ("Q: What is 0+1?", "1")
     assert not [one.path for one in running.asked if "README" in one.path]
+    source_rows(store, SourceSettings.parse(SET["source"]), "again", "", None, "function")  # which keeps dollar signs
 
     running.sets["some/set"][SECOND] = {"data/test.jsonl": lines(ROWS[::-1])}
     with pytest.raises(DataError, match=r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}"):
