@@ -53,6 +53,8 @@ def evaluate_policy(
             rows, note = read_table(problems / PROMPTS_FILE).to_pylist(), BenchmarkNote.read(problems)
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
+            # A problem that does not fit stops the step here, and not behind the parts before it.
+            build_requests(tokenizer, rows, (), "evaluate", seed, engine.context_tokens, settings.max_new_tokens)
             limit = AtLimit(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {settings.max_new_tokens}")
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate {f'stage {stage}' if stage else 'base'} {note.name}"

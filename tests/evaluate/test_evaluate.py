@@ -2,19 +2,22 @@
 
 import json
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.errors import DataError
 from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, accuracy_facts, combine, ks, majority, measure, pass_at
 from tasks.evaluate.step import answer_classes, evaluate_policy
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.verify.pool import Verifier
-from tests.prepared import prepare_held_out
+from tests.data.hub import lines
+from tests.prepared import PROMPTS, VERIFY, prepare_held_out, prepare_measured
 
 GRIDS = st.integers(1, 7).flatmap(lambda k: st.lists(st.tuples(*[st.integers(0, 1)] * k), min_size=1, max_size=5))
 VOTES = st.lists(st.integers(-1, 4), min_size=1, max_size=8)
@@ -168,3 +171,15 @@ def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef]) ->
     metrics = json.loads((folder / "metrics.json").read_text())
     assert sum(metrics["outcomes"].values()) == 48
     assert metrics["accuracy"]["low"] <= metrics["accuracy"]["value"] <= metrics["accuracy"]["high"]
+
+
+def test_a_problem_without_room_is_named_before_any_other_is_sampled(small: tuple[Store, ArtifactRef], tmp_path: Path):
+    store, policy = small
+    (tmp_path / "sums.jsonl").write_bytes(lines([{"prompt": one, "answer": "2"} for one in ("1+1=", "1+" * 30)]))
+    benchmark = {"name": "sums", "source": {"path": str(tmp_path / "sums.jsonl")}}
+    held_out = prepare_measured(store, PROMPTS, benchmarks=[benchmark])
+    working = Store(store.ref, work="without-room")
+    settings = EvaluationSettings(samples_per_problem=1, max_new_tokens=8, responses_per_part=1)
+    with pytest.raises(DataError, match="60 tokens and max_new_tokens 8 exceed"):
+        evaluate_policy(working, settings, VERIFY, policy, held_out, 0)
+    assert working.progress.newest("samples") is None
