@@ -155,9 +155,8 @@ def _check_unchanged(store: Store, data: dict[str, Any], setting: str) -> None:
 def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: VerifySettings, name: str) -> dict[str, str]:
     """Return the gold answers that cannot be used, by prompt_id; long ones are cut.
 
-    They are those that math-verify does not find equal to themselves, and words that stand in place of an answer.
-
-    Tests of programs are not checked here: they are read when a program is judged. Generated answers need no check.
+    They are those that math-verify does not find equal to themselves, words that stand in place of an answer, and tests
+    of programs that have none of the known forms. Generated answers need no check.
     A user's function is called once, with the first prompt and its gold answer as response, and must not crash.
     ``name`` names the data set in the progress bar.
 
@@ -175,14 +174,17 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
                     "fix it: return a finite number, an Outcome, or None where the response has no answer, whatever "
                     "the response is."
                 )
-    if verify.kind != "math" or source.arithmetic is not None:
+    if verify.kind == "function" or source.arithmetic is not None:
         return {}
-    pairs = [(row["answer"], rf"\boxed{{{row['answer']}}}") for row in rows]
+    # A program that fails is wrong, as soon as its tests are read.
+    programs, failing = verify.kind == "code", "```python\nexit(1)\n```"
+    expected = Outcome.WRONG if programs else Outcome.CORRECT
+    pairs = [(row["answer"], failing if programs else rf"\boxed{{{row['answer']}}}") for row in rows]
     verdicts = shared_verifier(verify).verify(pairs, f"{name} gold answers")
     return {
         row["prompt_id"]: shorten(row["answer"], _SHOWN_CHARACTERS)
         for row, verdict in zip(rows, verdicts, strict=True)
-        if verdict.outcome is not Outcome.CORRECT or plain_text(row["answer"]).lower().strip(" .") in _NO_ANSWERS
+        if verdict.outcome is not expected or plain_text(row["answer"]).lower().strip(" .") in _NO_ANSWERS
     }
 
 

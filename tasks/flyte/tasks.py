@@ -30,7 +30,7 @@ def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
     return prepare
 
 
-@step("7", role="prefetch", judges=True, mapped=True)
+@step("8", role="prefetch", judges=True, mapped=True)
 def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     """Read the problems of a benchmark."""
     from tasks.data.benchmarks import prepare_benchmark as prepare

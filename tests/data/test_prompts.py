@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from tasks.data.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problems, split
+from tasks.data.files import read_rows
 from tasks.data.sources import source_fingerprint
 from tasks.data.training import prepare_training_set
 from tasks.errors import DataError
-from tasks.settings import ArithmeticSettings, MathVerifySettings, PromptsSettings, SourceSettings, VerifySettings
+from tasks.settings import ArithmeticSettings, MathVerifySettings, PromptsSettings, SourceSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.verify.verdicts import extract_program
@@ -89,14 +90,13 @@ def write(folder: Path, records: list, name: str = "prompts.jsonl") -> Path:
     return path
 
 
-def test_only_mathematics_loses_the_dollar_signs_around_it(store: Store, tmp_path: Path) -> None:
+def test_only_mathematics_loses_the_dollar_signs_around_it(tmp_path: Path) -> None:
     """A function of the user's gets the answer as it is in the file, which may be a regular expression."""
     path = write(tmp_path, [{"prompt": "p", "answer": "$a$ "}])
-    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0)
-    for kind, expected in (("math", "a"), ("code", "$a$ ")):
-        verify = VerifySettings.parse({"kind": kind})
-        made = prepare_training_set(store, settings.training_set, verify, "", [])
-        assert read_table(store.path(made) / "training.parquet")["answer"].to_pylist() == [expected]
+    source = SourceSettings(path=str(path))
+    for kind, expected in (("math", "a"), ("code", "$a$ "), ("function", "$a$ ")):
+        ((row,), _) = read_rows([(path, "mine")], source, kind)
+        assert row["answer"] == expected
 
 
 def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Programs through the real step."""
 
+from tasks.data.benchmarks import unreadable_golds
+from tasks.settings import SourceSettings
 from tasks.store.tables import read_table
 from tasks.verify.step import verify_rollouts
 from tests.verify.helpers import asserts, code_settings, fenced, texts
@@ -24,3 +26,6 @@ def test_a_response_without_a_program_and_an_unreadable_gold_answer_have_their_o
     outcomes = [(one["outcome"], one["reward"]) for one in read_table(store.path(ref) / "verdicts.parquet").to_pylist()]
     none, unparsable = ("no_answer", 0.0), ("gold_unparsable", None)
     assert outcomes == [none] * 4 + [("missing", None)] + [unparsable] * 3 + [("correct", 1.0)]
+    golds = [{"prompt_id": name, "prompt": "", "answer": answer} for name, _, answer, *_ in rows]
+    unreadable = unreadable_golds(golds, SourceSettings(path="mine.jsonl"), settings, "mine")
+    assert list(unreadable) == [name for name, *_ in rows[5:8]]
