@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import decode_source
 from pathlib import Path
-from symtable import symtable
+from symtable import SymbolTable, symtable
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _PROJECT_PACKAGES = ("tasks", "workflows")
@@ -32,7 +32,8 @@ def find_function(name: str) -> FunctionSource:
     """Find the function ``module:name`` in the current folder, or else in the folders of ``sys.path``.
 
     Raises:
-        ValueError: the module or the function does not exist, or the function does not take three arguments.
+        ValueError: the module or the function does not exist, a file is not Python, or the function does not take three
+            arguments.
     """
     if not _NAME.fullmatch(name):
         raise ValueError("allowed: a module and a function in it, as in my_rewards:score")
@@ -55,11 +56,7 @@ def _check(path: Path, function: str) -> None:
 
     An imported or assigned object is checked after a worker has loaded it.
     """
-    try:
-        text = decode_source(path.read_bytes())
-        tree, names = ast.parse(text), symtable(text, str(path), "exec")
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not Python: {error}") from None
+    tree, names = _read(path)
     bound = {symbol.get_name() for symbol in names.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     has_star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))
@@ -74,6 +71,15 @@ def _check(path: Path, function: str) -> None:
             f"{function}({ast.unparse(definition.args)}) in {path}, line {definition.lineno}; allowed: a function that "
             "can be called with three arguments, prompt, response, answer"
         )
+
+
+def _read(path: Path) -> tuple[ast.Module, SymbolTable]:
+    """Return the syntax tree and the names of a module; raise ValueError if its file is not Python."""
+    try:
+        text = decode_source(path.read_bytes())
+        return ast.parse(text), symtable(text, str(path), "exec")
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not Python: {error}") from None
 
 
 def _takes_three(arguments: ast.arguments) -> bool:
@@ -94,11 +100,10 @@ def _digest(module: str, root: Path) -> str:
         for name, path in _files(wanted, [str(root)]):
             if name in digests:
                 continue
-            data = path.read_bytes()
-            digests[name] = hashlib.sha256(data).hexdigest()
+            digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
             waiting += [
                 other
-                for other in _imported(data, name, path)
+                for other in _imported(name, path)
                 if (top := other.partition(".")[0]) == package
                 or (top not in _PROJECT_PACKAGES and root.name not in _INSTALLED)
             ]
@@ -115,10 +120,10 @@ def _modules_in(package: str, root: Path) -> list[str]:
     return [f"{package}.{name}" for name in names if name != "__init__"]
 
 
-def _imported(data: bytes, name: str, path: Path) -> Iterator[str]:
+def _imported(name: str, path: Path) -> Iterator[str]:
     """Yield the full names of the modules that a module may import: both ``a`` and ``a.b`` for ``from a import b``."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(data)):
+    for node in ast.walk(_read(path)[0]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
