@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from tasks.formats import percent, share, share_with_interval
+from tasks.formats import number, percent, share, share_with_interval
 from tasks.report.history import EvaluatedPolicy, load_history
 from tasks.report.tables import text_table
 from tasks.settings.base import FlyteModel
@@ -59,10 +59,10 @@ class RescoredRun(FlyteModel):
 
     def __str__(self) -> str:
         rows = []
-        for number, stage in enumerate(self.stages, start=1):
-            rewards = percent(stage.reward_before), percent(stage.reward_after)
+        for place, stage in enumerate(self.stages, start=1):
+            rewards = number(stage.reward_before, 3), number(stage.reward_after, 3)
             changed = sum(stage.changed.values())
-            rows.append((str(number), str(stage.responses), *rewards, str(changed), stage.verdicts))
+            rows.append((str(place), str(stage.responses), *rewards, str(changed), stage.verdicts))
         table = text_table(("stage", "responses", "reward before", "after", "changed", "verdicts"), rows)
         changes = sum((Counter(stage.changed) for stage in self.stages), Counter())
         lines = [f"  {count:6d}  {change}" for change, count in changes.most_common()]

@@ -7,6 +7,7 @@ import pytest
 from tasks.errors import DataError, SettingsError
 from tasks.settings import RunSettings
 from tasks.store import Store
+from tasks.stored.results import RescoredRun, RescoredStage
 from tasks.stored.runs import find_retrainable
 from tests.cli.synthetic import make_finished_run
 from tests.settings import override
@@ -36,6 +37,11 @@ def test_rescoring_with_the_same_verifier_changes_nothing(copied: Runner) -> Non
     told = copied.made("rescore", "--verify", '{"workers": 1}', "--seed", "2", "--algorithm", "mu_grpo")
     assert steps(told) == []
     assert "No outcome changed." in told
+
+
+def test_rewards_of_a_function_are_no_shares() -> None:
+    stage = RescoredStage(responses=2, reward_before=-2.5, reward_after=None, changed={}, verdicts="verdicts/0")
+    assert "-2.500" in str(RescoredRun(stages=[stage]))
 
 
 def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
