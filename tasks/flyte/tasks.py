@@ -54,7 +54,7 @@ def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int
     return prepare_stage
 
 
-@step("8", role="rollout", mapped=True)
+@step("9", role="rollout", mapped=True)
 def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, stage: int) -> Logic[Artifact]:
     """Generate responses to the prompts of one shard."""
     from tasks.rollout.step import generate_shard
@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("18", role="train", judges=True, trains=True, colocated=True)
+@step("19", role="train", judges=True, trains=True, colocated=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
@@ -95,7 +95,7 @@ def alternate(
     return train_alternating
 
 
-@step("14", role="train", judges=True)
+@step("15", role="train", judges=True)
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:
@@ -105,7 +105,7 @@ def study(
     return run_study
 
 
-@step("12", role="evaluate", judges=True, mapped=True)
+@step("13", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
     """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy

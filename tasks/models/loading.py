@@ -19,6 +19,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -135,6 +136,16 @@ def load_model(path: Path, dtype: str = "float32", to_device: torch.device | str
             "They would be random: save the whole model with save_pretrained."
         )
     return model.eval().to(to_device or device())
+
+
+def longrope_tokens(config: PretrainedConfig) -> int | None:
+    """Return the most tokens of a sequence for which LongRoPE, as in Phi-4-mini, leaves positions as they are.
+
+    For longer sequences it changes the positions of all tokens, in transformers also those of the other sequences of
+    the batch, on which the log-probabilities of a response would then depend. None for models without LongRoPE.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    return rope.get("original_max_position_embeddings") if rope.get("rope_type") == "longrope" else None
 
 
 def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:

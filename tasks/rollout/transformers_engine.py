@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
-from tasks.models.loading import enough_memory, load_model, stop_token_ids
+from tasks.models.loading import enough_memory, load_model, longrope_tokens, stop_token_ids
 from tasks.rollout.engine import OnDone, Request, Response, Sampling, Work
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
@@ -193,7 +193,8 @@ class TransformersEngine:
 def _context_tokens(config: PretrainedConfig) -> int:
     """Return the longest sequence of a model, in tokens; unlimited where its configuration names none."""
     names = ("max_position_embeddings", "max_seq_len", "context_length")
-    return next((int(known) for name in names if (known := getattr(config, name, None))), sys.maxsize)
+    longest = next((int(known) for name in names if (known := getattr(config, name, None))), sys.maxsize)
+    return longrope_tokens(config) or longest
 
 
 def _choose(logits_BV: Tensor, temperature: float, uniform_B: Tensor) -> tuple[Tensor, Tensor]:

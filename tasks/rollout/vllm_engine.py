@@ -17,9 +17,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from transformers import AutoConfig
 
 from tasks.errors import DeviceError, SettingsError
-from tasks.models.loading import has_code, stop_token_ids, weight_names
+from tasks.models.loading import has_code, longrope_tokens, stop_token_ids, weight_names
 from tasks.rollout.engine import MISSING, OnDone, Request, Response, Sampling, Work, ignore_progress
 from tasks.settings.devices import VllmSettings
 
@@ -173,7 +174,9 @@ def _load(folder: Path, settings: VllmSettings, colocated: bool) -> "LLM":
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from vllm import LLM
 
-    sizes = {"max_num_batched_tokens": settings.batch_tokens, "max_model_len": settings.max_model_len}
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=has_code(folder)).get_text_config()
+    lengths = filter(None, (settings.max_model_len, longrope_tokens(config)))
+    sizes = {"max_num_batched_tokens": settings.batch_tokens, "max_model_len": min(lengths, default=None)}
     options: dict[str, Any] = {name: size for name, size in sizes.items() if size is not None}
     if on_gpu:
         options["gpu_memory_utilization"] = settings.gpu_memory_share

@@ -26,6 +26,7 @@ from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.settings.devices import VllmSettings
 from tasks.store import Store
 from tests.conftest import SMALL
+from tests.models.families import SHAPE, brought, shaped
 
 TWENTY = Sampling(20)
 PROMPTS = ["12+3*4=", "5*6=", "(2+3)*4-5=", "99+9*9=", "7="]
@@ -206,14 +207,31 @@ def test_an_engine_that_is_not_installed_is_named(policy_folder: Path) -> None:
     ],
 )
 def test_vllm_that_does_not_start_is_tried_again_unless_its_settings_are_wrong(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[UserError]
+    monkeypatch: pytest.MonkeyPatch, policy_folder: Path, error: Exception, kind: type[UserError]
 ) -> None:
     monkeypatch.setattr(vllm_engine, "find_spec", lambda _: True)
     monkeypatch.setattr(vllm_engine.os, "environ", dict(os.environ))
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=Mock(side_effect=error)))
     with pytest.raises(kind, match=rf"vllm cannot load .*: {error}") as raised:
-        vllm_engine.VllmEngine(Path("policy"), VllmSettings(kind="vllm"))
+        vllm_engine.VllmEngine(policy_folder, VllmSettings(kind="vllm"))
     assert raised.value.recoverable == (kind is DeviceError)
+
+
+@pytest.mark.parametrize("asked", [None, 64, 20])
+def test_longrope_ends_where_a_longer_sequence_would_change_all_positions(
+    policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int | None
+) -> None:
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "rope_theta": 10000.0}
+    config = shaped("phi3", **SHAPE, original_max_position_embeddings=32, rope_parameters=rope)
+    folder = brought(config, policy_folder, tmp_path / "phi")
+    assert load_engine(folder, EngineSettings()).context_tokens == 32
+    started = Mock(side_effect=ValueError)
+    monkeypatch.setattr(vllm_engine, "find_spec", lambda _: True)
+    monkeypatch.setattr(vllm_engine.os, "environ", dict(os.environ))
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=started))
+    with pytest.raises(SettingsError):
+        load_engine(folder, VllmSettings(max_model_len=asked))
+    assert started.call_args.kwargs["max_model_len"] == min(32, asked or 32)
 
 
 @pytest.mark.skipif("vllm" not in KINDS, reason="vLLM is not installed here")
