@@ -209,7 +209,8 @@ class Verifier:
         extracted = self._kind.find(response)
         if extracted.answer is None or len(extracted.answer) > self._kind.longest:
             return extracted, Outcome.NO_ANSWER
-        return extracted, (gold, extracted.answer)
+        # Responses to one problem share its gold answer, which for programs can take megabytes.
+        return extracted, (sys.intern(gold), extracted.answer)
 
     def _judge(self, times: Counter[Job], progress: Bar) -> dict[Job, Judgement]:
         judgements: dict[Job, Judgement] = {}
