@@ -17,7 +17,7 @@ from flytekit.models.concurrency import ConcurrencyPolicy
 
 from tasks.errors import SettingsError
 from tasks.flyte.pods import DEPLOYMENT
-from tasks.settings import RunSettings
+from tasks.settings import Given, OptimizeSettings, RunSettings
 from tasks.settings.deployment import PlanName
 from tasks.settings.experiment import read_experiment
 from workflows.evaluation import evaluation
@@ -85,7 +85,9 @@ def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, object]:
         experiment.runs(DEPLOYMENT.store)  # This reports mistakes in a run's settings at registration.
         return {"experiment": experiment, "store": DEPLOYMENT.store}
     settings = RunSettings.read(config, f"store={DEPLOYMENT.store}")
-    return {key: getattr(settings, key) for key in graph.python_interface.inputs if hasattr(settings, key)}
+    # Without the preset's row of the objective, so that a preset in ``overrides`` brings its own.
+    values = dict(settings) | {"optimize": Given[OptimizeSettings].model_validate(settings.given()["optimize"])}
+    return {key: values[key] for key in graph.python_interface.inputs if key in values}
 
 
 OFFERED = {name: _launch_plan(name) for name in DEPLOYMENT.launch_plans}

@@ -16,7 +16,7 @@ from flytekit.models.literals import Literal
 from tasks.cluster.preflight import roles_of, workflow_of
 from tasks.errors import SettingsError
 from tasks.process.provenance import code
-from tasks.settings import RunSettings
+from tasks.settings import Given, OptimizeSettings, RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment
 from tools.cache_versions import ROOT, declared, version
@@ -179,3 +179,14 @@ def test_launch_plans_fix_what_decides_a_result(registered: Registered) -> None:
         assert spec.concurrency_policy.max == (1 if chosen.schedule else 0)
         mails = [list(one.email.recipients_email) for one in spec.entity_metadata.notifications]
         assert mails == ([deployment.notify] if deployment.notify else [])
+
+
+def test_a_preset_in_the_overrides_of_a_launch_plan_brings_its_own_row(registered: Registered) -> None:
+    deployment, found = registered
+    for name in deployment.launch_plans.keys() & {"smoke", "paper_7b"}:
+        config = ROOT / deployment.launch_plans[name].config
+        literal = Literal.from_flyte_idl(found.launch_plans[name].spec.fixed_inputs.literals["optimize"])
+        given = TypeEngine.to_python_value(FlyteContext.current_context(), literal, Given[OptimizeSettings])
+        values = {**RunSettings.read(config).given(), "optimize": given.model_dump(mode="json")}
+        started = RunSettings.merged(values, "optimize.preset=relaxed")
+        assert started.optimize == RunSettings.read(config, "optimize.preset=relaxed").optimize
