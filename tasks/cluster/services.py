@@ -69,7 +69,7 @@ def check_image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
     if _PLACEHOLDER.search(registry):
         fix = "Set images of the deployment to a registry of yours, then make images and push them there"
         return "failed", f"{image} is of the placeholder {registry}", fix
-    held = sum(any(image in one["names"] for one in node["status"].get("images") or ()) for node in nodes)
+    held = sum(any(image in (one.get("names") or ()) for one in node["status"].get("images") or ()) for node in nodes)
     on = f", on {held} of {len(nodes)} nodes" if held else ""
     try:
         there = _in_registry(registry, path, tag, seconds)

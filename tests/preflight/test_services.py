@@ -101,7 +101,9 @@ def test_a_store_that_does_not_answer(between: Between, bucket: str) -> None:
 
 
 def node(name: str, *images: str) -> Object:
-    return {"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}}
+    # A node also lists images without a name, whose tag another image has now.
+    unnamed: list[Object] = [{"sizeBytes": 1}, {"names": None, "sizeBytes": 1}]
+    return {"metadata": {"name": name}, "status": {"images": [*unnamed, {"names": list(images)}]}}
 
 
 def image_finding(name: str, *nodes: Object) -> Finding:
