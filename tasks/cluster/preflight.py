@@ -40,7 +40,7 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
         findings += [Finding("API server", *cluster.server()), Finding("permissions", *cluster.permissions())]
         checks = {"namespace": cluster.namespace, "secrets": cluster.secrets, "PyTorchJob": cluster.training_operator}
         findings += [run_check(name, check) for name, check in checks.items()]
-        nodes += api.read("nodes")["items"]
+        nodes += [] if "nodes" in api.denied else api.read("nodes")["items"]
         findings += cluster.pods(nodes)
     except Unknown as error:
         silent = Finding("nodes", "not tried", error.why, error.fix)
@@ -74,7 +74,7 @@ class _Cluster:
             pod = role_pod(role, deployment, templates[template], run.alternates)
             yield run_check(f"pod of {role}", partial(self._admission, role, pod))
             matches = [match_node(node, pod["spec"], running or ()) for node in nodes]
-            yield Finding(f"nodes for {role}", *self._room(role, matches, running is not None))
+            yield run_check(f"nodes for {role}", partial(self._room, role, matches, running is not None))
 
     def server(self) -> Result:
         version = str(self._api.ask("/version").get("gitVersion"))
@@ -145,6 +145,7 @@ class _Cluster:
         must = deployment.train_nodes if role == "train" else 1
         wanted = min(run.shards, deployment.max_parallelism) if role == "rollout" else must
         if not matches:
+            self._api.read("nodes")  # It raises Unknown without the permission.
             return "failed", "the cluster has no node", "Add nodes"
         if not fitting:
             return explain_unschedulable(matches, role, deployment.pods[role].template)

@@ -110,3 +110,13 @@ def test_nodes_that_cannot_be_read(gpu_pool: ApiServer, ask: Ask) -> None:
     assert told["nodes"].state == "not tried"
     assert "ServiceUnavailable" in told["nodes"].found
     assert told["secrets"].state == "ok"
+
+
+def test_without_the_nodes_pods_are_still_judged(gpu_pool: ApiServer, ask: Ask) -> None:
+    for one in gpu_pool.rules:
+        one["resources"] = [kept for kept in one["resources"] if kept != "nodes"]
+    gpu_pool.remove("PodTemplate", "mu-grpo-train")
+    found = ask(gpu_pool)
+    assert found["pod of train"].state == "failed"
+    assert (found["pod of cpu"].state, found["nodes for cpu"].state) == ("ok", "not tried")
+    assert found["nodes for cpu"].found == "may not list nodes"
