@@ -196,9 +196,7 @@ class _Steps:
         optimize += stages * run.updates_per_stage * each.update_seconds
         seconds: dict[Row, float] = {"optimize": optimize, "rest": stages * rates.rest}
         seconds["load"] = stages * each.trainer_start_seconds
-        # With mu, checkpoints are made only before a refresh.
-        every = -(-run.operation.updates_per_checkpoint // (mu or 1)) * (mu or 1)
-        checkpoints = stages * (-(-run.updates_per_stage // every) - 1)
+        checkpoints = stages * (-(-run.updates_per_stage // run.operation.updates_per_checkpoint) - 1)
         read = self.starting + (stages - 1) * self.moments
         written = stages * self.trained + checkpoints * self.checkpoint
         if mu is None:

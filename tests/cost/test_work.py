@@ -77,8 +77,10 @@ def test_adapters_leave_the_policy_and_shrink_its_moments() -> None:
     assert full.unfinished_bytes == pytest.approx(3 * 12 * WEIGHTS, rel=1e-3)
 
 
-def test_states_are_written_as_often_as_they_are_due() -> None:
-    rare, often = planned("operation.updates_per_checkpoint=1024"), planned("operation.updates_per_checkpoint=256")
+@pytest.mark.parametrize("mu", ["", "updates_per_rollout=512 rollout.engine.gpu_memory_share=0.5"])
+def test_states_are_written_as_often_as_they_are_due(mu: str) -> None:
+    """A state is saved in the middle of a refresh too."""
+    rare, often = (planned(f"{mu} operation.updates_per_checkpoint={updates}") for updates in (1024, 256))
     state = 12 * WEIGHTS
     for name in ("mu_grpo", "grpo"):
         once, four = getattr(rare, name), getattr(often, name)
