@@ -113,19 +113,16 @@ class Progress:
         if not self._key:
             return None
         folder_name = f"{name}-{number:06d}"
-        for _ in self._store.storages:
-            manifest = f"{self._prefix}/{folder_name}/{MANIFEST}"
-            text = self._store.read_note(manifest)
-            if text is None:
-                return None
-            check_schema(f"{self._store.ref.uri}/{manifest}", text)
-            if part := _Part.parse(text):
-                with suppress(DamagedError):
-                    self._store.fetch(
-                        {f"{self._prefix}/{folder_name}/{file}": entry for file, entry in part.files.items()}
-                    )
-                    return self._folder / folder_name
-            shutil.rmtree(self._folder / folder_name, ignore_errors=True)
+        key = f"{self._prefix}/{folder_name}"
+        # A local copy alone can be of a part that this machine could not save, unlike another one.
+        text = self._store.storages[-1].read(f"{key}/{MANIFEST}")
+        if text is None:
+            return None
+        check_schema(f"{self._store.ref.uri}/{key}/{MANIFEST}", text)
+        if part := _Part.parse(text):
+            with suppress(DamagedError):
+                self._store.fetch({f"{key}/{file}": entry for file, entry in part.files.items()})
+                return self._folder / folder_name
         self._delete(folder_name)
         return None
 
@@ -168,7 +165,7 @@ class Progress:
     def _spent(self) -> dict[str, float]:
         """Return the seconds by phase from the part that was saved last, which has the largest sum."""
         newest = {folder.rpartition("-")[0]: folder for folder in sorted(self._folder_names())}
-        texts = (self._store.read_note(f"{self._prefix}/{folder}/{MANIFEST}") for folder in newest.values())
+        texts = (self._store.storages[-1].read(f"{self._prefix}/{folder}/{MANIFEST}") for folder in newest.values())
         parts = map(_Part.parse, texts)
         spent = [part.phases for part in parts if part]
         return max(spent, key=lambda phases: sum(phases.values()), default={})
@@ -179,8 +176,8 @@ class Progress:
         return sorted(int(number) for part_name, _, number in folders if part_name == name)
 
     def _folder_names(self) -> set[str]:
-        """Return the folder names of the complete parts, on this machine or on S3."""
-        keys = [key.split("/") for storage in self._store.storages for key in storage.listing(self._prefix)]
+        """Return the folder names of the complete parts."""
+        keys = [key.split("/") for key in self._store.storages[-1].listing(self._prefix)]
         return {parts[2] for parts in keys if parts[3:] == [MANIFEST]}
 
     def _delete(self, folder_name: str) -> None:

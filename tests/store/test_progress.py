@@ -77,6 +77,21 @@ def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
     assert newest(store) == 32
 
 
+def test_a_part_that_was_not_saved_on_s3_does_not_replace_that_of_another_machine(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine loses its lease, another one saves the part and is interrupted, and the first one goes on."""
+    first = Store(Store.open(bucket).ref, work=WORK)
+    with first.progress.hold("train"):
+        first.delete(f"progress/{WORK}/lease")
+        with pytest.raises(ArtifactError, match="ended or removed by another process"):
+            put(first, 1, "first")
+    monkeypatch.setenv("MU_GRPO_CACHE", str(tmp_path / "second"))
+    put(Store(first.ref, work=WORK), 1, "second")
+    number, folder = first.progress.newest("train") or (0, Path())
+    assert (number, (folder / "state.txt").read_text()) == (1, "second")
+
+
 def test_a_process_killed_while_it_saves_leaves_what_was_before(store: Store) -> None:
     working = Store(store.ref, work=WORK)
     put(working, 1, "one")
