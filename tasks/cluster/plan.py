@@ -80,7 +80,7 @@ def plan_cluster(
     lines = [Assumption("prices", str(prices), "given", "examples, unless the file is yours")]
     lines += _places(run, shape, pool) if gpus else ()
     if store is None:
-        rates = assumed_rates(run, shape, pool)
+        rates, grpo_rates = (assumed_rates(run, shape, pool, role) for role in ("rollout", "train"))
     else:
         from tasks.store import Store
 
@@ -89,8 +89,10 @@ def plan_cluster(
         if gpus:
             start = rates.each.pod_start_seconds + costs.assumptions.pod_start_seconds
             rates = replace(rates, each=rates.each.model_copy(update={"pod_start_seconds": start}))
-    lines += _rates(rates, pool)
-    mu_grpo, grpo = (predict(run, stages, shape, rates, pool, alternating) for alternating in (False, True))
+        grpo_rates = rates
+    lines += _rates(grpo_rates if run.alternates else rates, pool)
+    mu_grpo = predict(run, stages, shape, rates, pool, alternating=False)
+    grpo = predict(run, stages, shape, grpo_rates, pool, alternating=True)
     return ClusterPlan(gpus, costs.currency, mu_grpo, grpo, tuple(lines))
 
 

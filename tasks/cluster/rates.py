@@ -139,8 +139,8 @@ def passes(settings: OptimizeSettings) -> tuple[int, int]:
     return trained, scored + (trained if objective.gate.interval is None else 0)
 
 
-def assumed_rates(run: RunSettings, shape: Shape, pool: Pool) -> Rates:
-    """Return rates from data sheets and assumptions.
+def assumed_rates(run: RunSettings, shape: Shape, pool: Pool, generates: Role = "rollout") -> Rates:
+    """Return rates from data sheets and assumptions; the pods of the role ``generates`` generate for training.
 
     An update takes 6 operations per weight and token: 2 forward and 4 backward. Frozen weights with adapters take 2
     backward. Gradient checkpointing takes 2 more, for the second forward pass. The operations between queries, keys and
@@ -157,7 +157,7 @@ def assumed_rates(run: RunSettings, shape: Shape, pool: Pool) -> Rates:
     return Rates(
         each=pool.costs.assumptions,
         measured=frozenset(),
-        rollout=_engine(run.rollout.engine, "rollout", shape, pool, mean),
+        rollout=_engine(run.rollout.engine, generates, shape, pool, mean),
         evaluate=_engine(run.evaluation_engine, "evaluate", shape, pool, min(mean, longest)),
         trained_token=operations * shape.active_parameters / speed,
         scored_token=2 * shape.active_parameters / speed,
@@ -174,7 +174,7 @@ def _engine(settings: EngineSettings, role: Role, shape: Shape, pool: Pool, mean
     cached, prompt = shape.cache_bytes(settings.dtype), pool.costs.assumptions.prompt_tokens
     room = settings.memory_share * gpus * gpu.memory_gb * _GB - weights
     rows = min(settings.batch_size, int(room / (cached * (prompt + mean))))
-    if rows < 1:
+    if rows < 1 and role != "train":  # A plan for Mu-GRPO does not fail where GRPO could not run.
         raise SettingsError(
             f"{role}.engine.tensor_parallel: {gpus} GPUs of {gpu.memory_gb:g} GB do not hold {weights / _GB:.1f} GB "
             "of weights and one response's keys and values; allowed: more GPUs, or a larger accelerator"
@@ -183,7 +183,7 @@ def _engine(settings: EngineSettings, role: Role, shape: Shape, pool: Pool, mean
     peak, operations = gpus * _flops(gpu, settings.dtype), 2 * shape.active_parameters
     return EngineRates(
         refills=settings.refills,
-        rows=rows,
+        rows=max(1, rows),
         step=weights / bandwidth,
         row=cached * (prompt + mean / 2) / bandwidth + operations / (peak * gpu.throughput.decoding_flops),
     )

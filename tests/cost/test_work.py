@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tasks.cluster.plan import ClusterPlan, plan_cluster
 from tasks.cluster.rates import EngineRates, Rates, assumed_rates, pool_of
 from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import Prediction, baseline_mu, predict, problem_count
 from tasks.settings import RunSettings
+from tasks.settings.deployment import VARIABLE
 from tests.cost import COSTS, PRICES, SHAPE, WEIGHTS, paper
 from tools import ROOT
 
@@ -46,6 +49,16 @@ def test_both_optimize_alike_and_grpo_waits_for_the_longest_response_every_time(
     assert baseline["switch"] == pytest.approx(4 * 1024 * 8)
     short = planned("rollout.max_new_tokens=640 evaluate.max_new_tokens=640")
     assert short.grpo.gpu_seconds["generate"] < baseline["generate"]
+
+
+def test_grpo_generates_on_the_gpus_of_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    values = yaml.safe_load((ROOT / "configs/deployments/gpu-4.yaml").read_text())
+    values["pods"]["rollout"]["accelerator"] = "nvidia-l40s"
+    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(values))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "deployment.yaml"))
+    plan, alike = planned(), plan_cluster(paper(), 4, 4, "nvidia-h200", PRICES)
+    assert plan.grpo == alike.grpo
+    assert plan.mu_grpo.gpu_seconds["generate"] > 3 * alike.mu_grpo.gpu_seconds["generate"]
 
 
 def test_pods_at_once_are_limited_by_gpus_and_by_the_deployment() -> None:
