@@ -5,14 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import folder_weights
+from tasks.models.scorer import pack
 from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.store import Store
+from tasks.train.backends import open_backend
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import save_policy
 from tasks.train.stage import load_trainer
-from tests.models.families import PACKABLE, PADDED, brought
+from tests.models.families import PACKABLE, PADDED, brought, made, sequences, shaped
 from tests.train.small import responses_with, sample_rows, settings, zero
 from tests.train.together import FIRST, largest_difference, moments, run_in_group, work, work_all
 
@@ -51,6 +54,17 @@ def test_every_family_samples_learns_and_is_saved(kind: str, base: Path, store: 
     again = sampled_by(tmp_path / "saved")
     later = load_trainer(tmp_path / "saved", settings(), 8, 0)
     assert later.train(again, plan_batches(again, 8, (0, 0)), 1).logp_mismatch_max < 1e-4
+
+
+def test_gradient_checkpointing_turns_on_no_dropout_of_layers() -> None:
+    shape = {"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 48, "num_hidden_layers": 2, "dropout": 0.5}
+    model = made(shaped("opt", **shape, vocab_size=40, num_attention_heads=4, max_position_embeddings=64)).eval()
+    scorer, batch, gradients = fitting_scorer(model, 64), pack(*sequences(0, [(5, 3), (4, 6)])), []
+    for one in (scorer, open_backend(scorer, settings(backend={"gradient_checkpointing": True}))):
+        model.zero_grad()
+        one(batch)[0].sum().backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    assert largest_difference(*gradients) < 1e-5
 
 
 @pytest.mark.long

@@ -41,3 +41,6 @@ def _compute_layers_again(model: PreTrainedModel) -> None:
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
             module.training = True
+            # Layers with dropout of their own look at the same flag, so it is off while the layer computes.
+            module.register_forward_pre_hook(lambda layer, _: setattr(layer, "training", False))
+            module.register_forward_hook(lambda layer, *_: setattr(layer, "training", True), always_call=True)
