@@ -101,10 +101,11 @@ class Scorer(nn.Module):
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Return logp_T, differentiable, and entropy_T of the batch's response tokens, in fp32."""
         batch = batch.to(self.model.device)
-        hidden_TE = self._hidden(batch)[batch.predictor_T]
+        head = self.model.get_output_embeddings()
+        # Some models hand on fp32 between their layers, whatever the type of their weights.
+        hidden_TE = self._hidden(batch)[batch.predictor_T].to(head.weight.dtype)
         if self._logit_scale != 1:
             hidden_TE = hidden_TE * self._logit_scale
-        head = self.model.get_output_embeddings()
         weight_VE = head.weight
         if head.bias is not None:
             weight_VE = torch.cat([weight_VE, head.bias[:, None]], dim=1)

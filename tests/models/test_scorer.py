@@ -8,6 +8,7 @@ from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, chunked_logp, pack
+from tasks.train.backends.backend import convert_parameters
 from tests.models.families import FAMILIES, PACKABLE, PADDED, made, model, plain_logp, sequences
 
 
@@ -29,6 +30,14 @@ def test_a_batch_gives_each_response_its_own_log_probabilities(kind: str) -> Non
         largest = float(theirs.grad.abs().max())
         message = f"{name}: gradients up to {largest}"
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-5 * max(1, largest), msg=message)
+
+
+def test_layers_that_hand_on_fp32_are_scored_in_bfloat16_too() -> None:
+    scorer = fitting_scorer(made(PADDED["convolution and recurrence"]), 7)
+    batch = pack(*sequences(1, [(3, 5), (7, 1)]))
+    expected_T, _ = scorer(batch)
+    convert_parameters(scorer.model, "bfloat16")
+    torch.testing.assert_close(scorer(batch)[0], expected_T, rtol=0, atol=0.1)
 
 
 def test_a_model_that_fits_no_scoring_mode_is_refused() -> None:
