@@ -14,7 +14,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from tasks.errors import ArtifactError, DataError, SettingsError
+from tasks.errors import ArtifactError, DataError, SettingsError, explain
+from tasks.models.files import ADAPTER as CONFIG
+from tasks.models.files import read_json
 from tasks.settings import LoraSettings
 
 ADAPTER = "adapter"
@@ -33,6 +35,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
 
     Raises:
         SettingsError: peft is not installed, or the model's linear layers are transformers' Conv1D.
+        DataError: peft refuses the model.
     """
     if any(isinstance(layer, Conv1D) for layer in model.modules()):
         raise SettingsError(
@@ -43,7 +46,11 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
         raise SettingsError("optimize.lora: peft is not installed here. Install it with `pip install 'mu-grpo[gpu]'`.")
     from peft import inject_adapter_in_model
 
-    with torch.random.fork_rng(devices=[]):
+    refusal = f"optimize.lora: peft cannot add adapters to a {model.config.model_type} model"
+    with (
+        torch.random.fork_rng(devices=[]),
+        explain(refusal, "Leave optimize.lora out, or choose another policy."),
+    ):
         torch.manual_seed(seed)
         inject_adapter_in_model(_config(settings), model)
 
@@ -57,12 +64,17 @@ def save_adapters(folder: Path, adapters: Mapping[str, Tensor], settings: LoraSe
 
 
 @torch.no_grad()
-def load_adapters(folder: Path, model: PreTrainedModel) -> None:
+def load_adapters(folder: Path, model: PreTrainedModel, settings: LoraSettings) -> None:
     """Load saved adapters into a model to which adapters were added.
 
     Raises:
-        ArtifactError: the adapters are of another model or rank.
+        ArtifactError: the adapters are of another model, rank or alpha.
     """
+    if (alpha := read_json(folder / CONFIG)["lora_alpha"]) != settings.alpha:
+        raise ArtifactError(
+            f"{folder}: adapters made with optimize.lora.alpha {alpha:g}; {settings.alpha:g} would scale what they "
+            "have learned. Set the former, or start again from the base policy."
+        )
     found = load_file(folder / _FILE)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:

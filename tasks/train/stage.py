@@ -175,7 +175,7 @@ def load_trainer(
         add_adapters(model, settings.lora, seed)
         check_merges(trainable(model), weight_names(start_folder(settings, folder, base)))
         if (folder / ADAPTER).is_dir():
-            load_adapters(folder / ADAPTER, model)
+            load_adapters(folder / ADAPTER, model, settings.lora)
         elif (folder / OPTIMIZER).is_dir():
             raise DataError(
                 f"{folder}: all weights of this policy were trained, so optimize.lora cannot go on from it. Start from "

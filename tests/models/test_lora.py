@@ -16,6 +16,7 @@ from tasks.train.batches import Responses
 from tasks.train.checkpoint import save_optimizer, save_policy
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
+from tests.models.families import PADDED, brought
 from tests.train import conftest
 from tests.train.small import LORA, batches, settings
 
@@ -73,9 +74,24 @@ def test_merged_weights_are_the_policy_with_its_adapters(base: Path, responses: 
 
 def test_adapters_of_another_rank_are_refused(base: Path, responses: Responses, tmp_path: Path) -> None:
     trained(base, responses, tmp_path / "policy", 1)
-    other = SETTINGS.model_copy(update={"lora": LoraSettings(rank=2)})
+    other = SETTINGS.model_copy(update={"lora": LoraSettings(**{**LORA, "rank": 2})})
     with pytest.raises(ArtifactError, match=r"no adapter of shape \(2, 32\) for .*lora_A"):
         load_trainer(tmp_path / "policy", other, 12, 0, base)
+
+
+def test_adapters_of_another_alpha_are_refused(base: Path, responses: Responses, tmp_path: Path) -> None:
+    trained(base, responses, tmp_path / "policy", 1)
+    other = SETTINGS.model_copy(update={"lora": LoraSettings(**{**LORA, "alpha": 32})})
+    with pytest.raises(ArtifactError, match=r"made with optimize\.lora\.alpha 16; 32 would scale"):
+        load_trainer(tmp_path / "policy", other, 12, 0, base)
+
+
+def test_models_that_peft_refuses_are_named(base: Path, tmp_path: Path) -> None:
+    mamba = brought(PADDED["convolution and recurrence"], base, tmp_path / "mamba")
+    with pytest.raises(
+        DataError, match=r"optimize\.lora: peft cannot add adapters to a mamba model.*Leave optimize\.lora"
+    ):
+        load_trainer(mamba, SETTINGS, 12, 0, mamba)
 
 
 def test_a_policy_with_trained_weights_takes_no_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:
