@@ -66,6 +66,10 @@ class GateError(UserError):
     """A measured quantity left its allowed range, so that the run stops."""
 
 
+class CollapseError(GateError):
+    """A gradient or log-probabilities are not finite: training has destroyed the policy, or the engine is at fault."""
+
+
 class NothingToLearnError(GateError):
     """No group of a stage has responses with different rewards, so that every advantage is zero."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.errors import GateError
+from tasks.errors import CollapseError, GateError
 from tasks.models.scorer import MicroBatch, Scorer, pack_flat
 from tasks.process.progress import bar
 from tasks.settings import OptimizeSettings
@@ -89,7 +89,7 @@ class ScoredResponses:
         results.has_signal |= bool(found.advantage_R.any())
         results.dropped += int(self._not_finite_R.sum())
         if results.dropped > self.settings.max_dropped_share * results.responses:
-            raise GateError(
+            raise CollapseError(
                 f"optimize: {results.dropped} of {results.responses} responses "
                 f"({results.dropped / results.responses:.1%}) have log-probabilities that are not finite; "
                 f"optimize.max_dropped_share allows {self.settings.max_dropped_share:.1%}. Look at the engine's "

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.errors import GateError, SettingsError
+from tasks.errors import CollapseError, SettingsError
 from tasks.evaluate.step import sample_held_out
 from tasks.process.progress import bar
 from tasks.rollout.engine import Sampling
@@ -35,7 +35,7 @@ def run_study(
 ) -> ArtifactRef:
     """Train a policy on all prompts once, and evaluate it before, along the way and at the end.
 
-    A run that a gate stops, because its gradient is not finite, keeps the accuracy that it had: a collapse is a result.
+    A run whose gradient or log-probabilities become not finite keeps the accuracy that it had: a collapse is a result.
     There are ``evaluations`` after the first, of avg@k on the only benchmark, without greedy responses; the policy is
     the base policy.
 
@@ -44,6 +44,7 @@ def run_study(
 
     Raises:
         SettingsError: the updates are not cut evenly by mu or by the evaluations, or several processes are asked for.
+        GateError: the engine differs too much from the trainer, or the verifier could not tell too often.
     """
     if optimize.backend.kind != "torch":
         raise SettingsError(
@@ -88,7 +89,7 @@ def run_study(
                 measure()
                 try:
                     loop.train(after_update, require_signal=False)
-                except GateError as error:
+                except CollapseError as error:
                     stopped = error.message
                     measure()
         write_table(draft.path / CURVE_FILE, curve, CURVE)

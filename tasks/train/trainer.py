@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tasks.errors import GateError
+from tasks.errors import CollapseError
 from tasks.models.scorer import Scorer
 from tasks.process.progress import bar
 from tasks.settings import OptimizeSettings
@@ -126,7 +126,7 @@ class Trainer:
         learning_rate = self.settings.learning_rate * min(1.0, (self.updates + 1) / (self.settings.warmup_updates + 1))
         grad_norm = self.backend.step(int(distributed.all_reduce_sum(denominator.cpu())), learning_rate)
         if not math.isfinite(grad_norm):
-            raise GateError(
+            raise CollapseError(
                 f"optimize: the gradient's norm is {grad_norm} at update {self.updates + 1}, with advantages up to "
                 f"{work.selection.advantage_R.abs().max():.3g}. Lower optimize.learning_rate, or the rewards if the "
                 "advantages are large."

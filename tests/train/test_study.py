@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.errors import SettingsError
+from tasks.errors import GateError, SettingsError
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
@@ -56,10 +56,14 @@ def test_all_presets_start_from_the_same_rollouts(start) -> None:
     assert one["tokens"][0] == other["tokens"][0]
 
 
-def test_a_run_that_a_gate_stops_is_a_result(start) -> None:
-    made = run(start, 2, 4, "optimize.max_logp_mismatch=1e-12")
-    assert "max_logp_mismatch" in start[0].manifest(made).facts["stopped"]
-    assert table(start, made, "curve")["update"] == [0, 0]
+def test_a_limit_that_the_key_of_a_study_leaves_out_makes_no_result(start) -> None:
+    with pytest.raises(GateError, match="max_logp_mismatch"):
+        run(start, 2, 4, "optimize.max_logp_mismatch=1e-12")
+
+
+def test_log_probabilities_that_are_no_longer_finite_are_a_result(start) -> None:
+    made = run(start, 1, 4, "optimize.learning_rate=1e8")
+    assert "not finite" in start[0].manifest(made).facts["stopped"]
 
 
 def test_the_updates_before_a_collapse_are_kept(start) -> None:
