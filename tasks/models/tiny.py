@@ -80,7 +80,8 @@ def warm_start(
         model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.99), weight_decay=0.01, fused=True
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda update: min(1.0, (update + 1) / _RISE_UPDATES) * (1 + math.cos(math.pi * update / total)) / 2
+        optimizer,
+        lambda update: min(1.0, (update + 1) / _RISE_UPDATES) * (1 + math.cos(math.pi * update / max(1, total))) / 2,
     )
     random = np.random.default_rng([seed, 1])
     loss = math.nan

@@ -42,7 +42,7 @@ class TinyPolicySettings(Settings):
     layers: int = Field(4, ge=1)
     """Number of transformer layers."""
     heads: int = Field(4, ge=1)
-    """Number of attention heads of a layer; must divide hidden_size."""
+    """Number of attention heads of a layer; twice as many must divide hidden_size."""
     key_value_heads: int = Field(2, ge=1)
     """Number of heads for keys and values (grouped-query attention); must divide heads."""
     intermediate_size: int = Field(384, ge=8)
@@ -53,10 +53,10 @@ class TinyPolicySettings(Settings):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "TinyPolicySettings":
-        if self.hidden_size % self.heads or self.heads % self.key_value_heads:
+        if self.hidden_size % (2 * self.heads) or self.heads % self.key_value_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size}, heads {self.heads}, key_value_heads {self.key_value_heads}; "
-                "allowed: heads divides hidden_size and key_value_heads divides heads"
+                "allowed: 2 x heads divides hidden_size and key_value_heads divides heads"
             )
         return self
 

@@ -16,7 +16,7 @@ from tasks.models.loading import folder_weights, load_model, load_tokenizer, sto
 from tasks.models.prompts import token_ids
 from tasks.models.step import prepare_policy
 from tasks.models.tiny import build_tokenizer
-from tasks.settings import ArithmeticSettings, PolicySettings
+from tasks.settings import ArithmeticSettings, PolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
 from tasks.store.s3 import connect
@@ -48,6 +48,12 @@ def test_a_tiny_policy_depends_on_its_seed_alone(small: Small, store: Store) -> 
     tiny = PolicySettings(tiny=SMALL)
     again, other = (prepare_policy(store, tiny, ArithmeticSettings(), "", seed) for seed in (0, 1))
     assert again == policy != other
+
+
+def test_a_tiny_policy_may_have_no_warm_start(store: Store) -> None:
+    cold = SMALL.model_copy(update={"warm_start": WarmStartSettings(working_updates=0, guessing_updates=0)})
+    made = prepare_policy(store, PolicySettings(tiny=cold), ArithmeticSettings(), "", 0)
+    assert store.manifest(made).facts["warm_start_cross_entropy"] is None
 
 
 def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, store: Store) -> None:
