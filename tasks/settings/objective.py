@@ -463,8 +463,11 @@ class ObjectiveSettings(Settings):
                 f"ratio.level {self.ratio.level} with gate.kind none and weight.kind {self.weight.kind}, which use no "
                 "ratio; allowed: level token"
             )
-        if self.ratio.level.startswith("sequence") and self.gate.interval is None:
-            raise ValueError(f"ratio.level {self.ratio.level} with gate.bounds other than static; allowed: level token")
+        if self.ratio.level.startswith("sequence") and (self.gate.interval is None or self.gate.kind == "centred"):
+            raise ValueError(
+                f"ratio.level {self.ratio.level} with gate.kind centred, or gate.bounds other than static, whose "
+                "intervals are those of tokens; allowed: level token"
+            )
         if isinstance(self.ratio, ProximalRatio) and isinstance(self.gate, CentredGate):
             raise ValueError("gate.kind centred with ratio.reference proximal: the ratio is centred already")
         if isinstance(self.weight, PreserveWeight) and not isinstance(self.gate, NoGate):

@@ -109,6 +109,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("optimize.objective.veto.kappa=.nan", "optimize.objective.veto.kappa: got nan"),
         ("optimize.preset=topr optimize.objective.weight.negative=[2,1]", "negative: 2 to 1; allowed: 0 <= smallest"),
         ("optimize.preset=gspo optimize.objective.gate.bounds=second_moment", "allowed: level token"),
+        ("optimize.preset=gspo optimize.objective.gate.kind=centred", "allowed: level token"),
         ("optimize.preset=decoupled_ppo optimize.objective.gate.kind=centred", "the ratio is centred already"),
         ("optimize.modifier=mis optimize.objective.mismatch.low=3", "mismatch: low 3.0 with high 2.0; allowed: low <"),
         ("optimize.objective.veto.statistic=sequence_geo", "scope suffix with statistic sequence_geo; allowed: resp"),
