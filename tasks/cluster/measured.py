@@ -115,12 +115,13 @@ def _decoding_rates(run: RunSettings, history: "History") -> tuple[float, float]
     """Return the seconds of a decode step and of a row in it, from generation for training and for evaluations."""
     engine, points = run.rollout.engine, list[Point]()
     rates = EngineRates(engine.refills, engine.batch_size, step=0.0, row=0.0)
+    engines = run.optimize.backend.processes if run.alternates else 1  # They share a call, and work at the same time.
     for stage in history.stages:
-        calls = sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
+        calls = engines * sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
         facts, seconds = stage.verdicts[0].facts, _phase_seconds("generate", [stage.policy, *stage.rollouts])
         responses, tokens = facts["responses"], _tokens(facts)
         steps = calls * rates.steps(responses / calls, tokens / responses, run.rollout.max_new_tokens)
-        points.append((steps, tokens, seconds))
+        points.append((steps, tokens, engines * seconds))
     settings = {one.benchmark.name: one.evaluation for one in run.measures}
     for one in (one for policy in history.evaluated for one in policy.evaluations):
         evaluation, mean = settings[one.benchmark], one.response_tokens

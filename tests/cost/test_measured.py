@@ -21,6 +21,7 @@ from tasks.store.records import Manifest, Timings
 from tasks.stored.runs import find_reports
 from tests.cost import COSTS
 from tests.settings import override
+from tools import ROOT
 from tools.forked import Runner
 from tools.runs import CONFIG
 
@@ -108,8 +109,9 @@ def with_planted_timings(finished: FinishedRun) -> History:
             found["optimize"] = (updates * TRAINED + bounds * SCORED) * tokens
             if run.alternates:
                 refreshes = run.updates_per_stage // run.updates_per_rollout
-                calls = [told["responses"] // refreshes] * refreshes
-                found |= {"switch": SWITCH * refreshes, "generate": generating(calls, tokens)}
+                engines = run.optimize.backend.processes
+                calls = [told["responses"] // refreshes // engines] * refreshes
+                found |= {"switch": SWITCH * refreshes, "generate": generating(calls, tokens / engines)}
                 found["verify"] = VERIFIER + ANSWER * told["responses"]
             return found
         return {"warm_start": BASE} if one.kind == "policy" else {}
@@ -147,6 +149,18 @@ def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     assert started == pytest.approx((ENGINE, TRAINER, BASE))
     assert each.switch_seconds == pytest.approx(SWITCH if one.run.alternates else 0.0)
     assert each.pod_start_seconds == pytest.approx(START)
+
+
+def test_every_process_of_an_alternating_run_has_an_engine(
+    finished_runs: dict[str, FinishedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.cost.test_measured.TOKEN", 1.0)  # The tokens take most of the time.
+    two = "optimize.backend.kind=deepspeed optimize.backend.processes=2 optimize.backend.deepspeed="
+    one = finished_runs["grpo"]
+    run = override(one.run, f"{two}{ROOT}/configs/deepspeed/zero2.json")
+    history = replace(with_planted_timings(replace(one, run=run)), settings=run.model_dump(mode="json"))
+    generated = replace(one, run=run).predict(rates_of(one, history, run), 0).seconds["generate"]
+    assert generated == pytest.approx(make_ledger(history).seconds["generate"], rel=0.05)
 
 
 def test_a_run_predicts_itself(one: FinishedRun) -> None:
