@@ -100,8 +100,10 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
         for policy in lineage.policies(evaluated)
     }
     finished = {digest for digest, _ in reported}
-    # The seed of a base policy is that of each run that evaluated it or sampled from it.
-    all_policies = {(policy.digest, policy.seed) for policy in trained} | averages.keys()
+    # The seed of a base policy is that of each run that evaluated it or sampled from it. A trained policy has one seed:
+    # an average with another one is an evaluation of a stored policy.
+    own_seeds = {policy.digest: policy.seed for policy in trained}
+    all_policies = own_seeds.items() | {sampler for sampler in averages if sampler[0] not in own_seeds}
     ends = (all_policies - {*map(_sampler, trained)} - reported) | {*map(_sampler, unused)}
     policies = {policy.digest: policy for policy in known["policy"]}
     runs = []

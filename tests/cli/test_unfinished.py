@@ -94,4 +94,5 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
         assert [average.seed for average in run.averages] == [seed] * len(run.policies)
         assert len(run.policies) == (2 if seed < 2 else 1)
         assert [one.seed for one in run.rollouts] == ([] if seed < 2 else [2])
+    made("average", 9, {"policy": policy})  # As workflows/evaluation.py makes it: another seed is not another run.
     assert [run.seed for run in find_unfinished(store)] == [2, 1, 0]
