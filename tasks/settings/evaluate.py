@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
+from tasks.errors import SettingsError
 from tasks.settings.base import Number, Settings
 from tasks.settings.data_sets import HELD_OUT, BenchmarkSettings
 from tasks.settings.devices import EngineSettings
@@ -65,13 +66,22 @@ class Measure:
 def measures(
     evaluate: EvaluateSettings, prompts: PromptsSettings, verify: VerifySettings, engine: EngineSettings | None
 ) -> list[Measure]:
-    """Return a measure for each benchmark; ``engine`` is used if ``evaluate`` names none."""
+    """Return a measure for each benchmark; ``engine`` is used if ``evaluate`` names none.
+
+    Raises:
+        SettingsError: a benchmark has no problems, or no function that judges them.
+    """
     filled = []
     for benchmark in evaluate.benchmarks:
         held_out = benchmark.source is None
         kind = benchmark.answer_type or verify.kind
+        if held_out and prompts.held_out is None:
+            raise SettingsError(
+                f"evaluate.benchmarks: {HELD_OUT} with prompts.held_out_share 0, so it has no problems; allowed: a "
+                "larger share, or other benchmarks"
+            )
         if kind == "function" != verify.kind:
-            raise ValueError(
+            raise SettingsError(
                 f"evaluate.benchmarks, {benchmark.name}: answer_type function with verify.kind {verify.kind}, which "
                 "names no function; allowed: math or code, or verify.kind function"
             )

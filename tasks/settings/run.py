@@ -21,7 +21,6 @@ from tasks.settings.base import (
     load_yaml,
     read_yaml,
 )
-from tasks.settings.data_sets import HELD_OUT
 from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
 from tasks.settings.objective import ObjectiveSettings
@@ -181,15 +180,6 @@ class RunSettings(Settings):
             raise ValueError(
                 f"updates_per_rollout: {self.mu} would end inside a batch of "
                 f"optimize.objective.schedule.updates_per_batch {per_batch}; allowed: multiples of {per_batch}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_held_out(self) -> Self:
-        if any(measure.benchmark.source is None for measure in self.measures):
-            raise ValueError(
-                f"evaluate.benchmarks: {HELD_OUT} with prompts.held_out_share 0, so it has no problems; allowed: a "
-                "larger share, or other benchmarks"
             )
         return self
 

@@ -58,6 +58,14 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
     [
         ("rescore", ["--seed", "7"], "no finished run with seed 7 in this store"),
         ("evaluation", [], "prompts.prompts_per_stage: missing. This field has no default and must be given."),
+        (
+            "evaluation",
+            [
+                *("--evaluate", '{"max_new_tokens": 8}'),
+                *("--prompts", '{"path": "a.jsonl", "prompts_per_stage": 1, "held_out_share": 0}'),
+            ],
+            "evaluate.benchmarks: held_out with prompts.held_out_share 0, so it has no problems; allowed: a larger",
+        ),
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
         (
             "retrain_2",
