@@ -14,8 +14,8 @@ _WIDEST, _WIDEST_CELL = 4000, 30
 
 
 def render(renderable: RenderableType, width: int = COLUMNS) -> str:
-    """Return a rich table as plain text without colors, trailing spaces and surrounding blank lines."""
-    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    """Return a rich table as plain text, with cells as written, without trailing spaces and surrounding blank lines."""
+    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, markup=False, emoji=False)
     with console.capture() as capture:
         console.print(renderable)
     lines = [line.rstrip() for line in capture.get().splitlines()]

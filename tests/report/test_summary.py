@@ -102,6 +102,12 @@ def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo
     assert different_settings(runs).keys() == {"optimize.learning_rate", "optimize.max_grad_norm"}
 
 
+def test_a_compared_template_is_shown_as_written(mu_grpo):
+    templates = ["{prompt}", "[INST] {prompt} [/INST]", "[think]{prompt} :cat:"]
+    rows = cells(compare([ComparedRun(summary_of(mu_grpo), {"prompts.template": one}) for one in templates]))
+    assert rows["prompts.template"] == templates
+
+
 def test_a_narrow_terminal_shows_all_runs_below_each_other(mu_grpo):
     runs = [ComparedRun(summary_of(mu_grpo), {"optimize.learning_rate": place * 1e-6}) for place in range(1, 8)]
     whole, narrow = compare(runs), compare(runs, 80)
