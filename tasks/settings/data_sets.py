@@ -134,7 +134,7 @@ class BenchmarkSettings(Settings):
     def _fill_from_row(cls, values: Any) -> Any:
         if isinstance(values, str):
             values = {"name": values}
-        if not isinstance(values, dict) or values.get("name") not in BENCHMARKS:
+        if not isinstance(values, dict) or values.get("name") not in [*BENCHMARKS]:
             return values
         row = BENCHMARKS[values["name"]].row
         if values.get("source"):

@@ -243,7 +243,8 @@ class OptimizeSettings(Settings):
         given = values.get("objective", {})
         if isinstance(given, ObjectiveSettings):
             given = given.model_dump()
-        if preset in PRESETS and modifier in MODIFIERS and isinstance(given, dict):
+        # These are lists because a wrong value may have no hash.
+        if preset in [*PRESETS] and modifier in [*MODIFIERS] and isinstance(given, dict):
             return {**values, "objective": ObjectiveSettings.merge(resolve(preset, modifier), given)}
         return values
 
