@@ -85,6 +85,7 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         run.optimize.responses_per_update,
     )
     longest, mu, responses, updates = run.rollout.max_new_tokens, run.mu, run.responses_per_stage, run.updates_per_stage
+    repeated = run.optimize.objective.schedule.updates_per_batch
     policies, answers = stages + 1, [evaluation_responses(run, measure) for measure in run.measures]
     rows = [
         ("stages", stages, "a constant of the workflow"),
@@ -94,7 +95,7 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         ("tokens per stage, at most", responses * longest, f"{responses} x {longest}"),
         ("shards per stage", run.shards, f"of {min(run.prompts.prompts_per_shard, prompts)} prompts"),
         ("responses per update", update, f"{update // group} groups of {group}"),
-        ("updates per stage", updates, f"{responses} / {update}"),
+        ("updates per stage", updates, f"{responses} / {update}" + f" x {repeated}" * (repeated > 1)),
         ("updates in all", stages * updates, f"{stages} x {updates}"),
         ("mu, updates per rollout", mu, "" if run.updates_per_rollout else "all updates of a stage"),
         ("rollout refreshes", stages * updates // mu, f"{stages * updates} / {mu}"),

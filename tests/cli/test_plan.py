@@ -39,7 +39,7 @@ def test_a_plan_names_every_number_that_follows_from_the_file_and_overrides() ->
         "stages 2",
         "responses per stage 4096 512 x 8; 8192 in all",
         "shards per stage 2 of 256 prompts",
-        "updates per stage 16",
+        "updates per stage 16 4096 / 256",
         "updates in all 32",
         "mu, updates per rollout 4",
         "rollout refreshes 8",
@@ -50,6 +50,8 @@ def test_a_plan_names_every_number_that_follows_from_the_file_and_overrides() ->
         assert line in text
     text = words(run_command("plan", "--config", TINY, "prompts.prompts_per_shard=1024"))
     assert "shards per stage 1 of 512 prompts" in text  # A shard has no more prompts than its stage.
+    text = words(run_command("plan", "--config", TINY, "optimize.objective.schedule.updates_per_batch=2"))
+    assert "updates per stage 32 4096 / 256 x 2" in text
 
 
 def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Store, ArtifactRef]) -> None:
