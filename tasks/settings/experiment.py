@@ -134,6 +134,8 @@ def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
     values = read_yaml(path, ("store", "experiment"), "configs/reproduce-tiny.yaml")
     if "experiment" not in values:
         raise SettingsError(f"{path}: holds no experiment; allowed: the keys store and experiment.")
+    if unknown := [str(key) for key in values if key not in ("store", "experiment")]:
+        raise SettingsError(f"{path}: {', '.join(unknown)} beside experiment; allowed: the keys store and experiment.")
     return ExperimentSettings.parse(values["experiment"]), str(values.get("store", "runs"))
 
 

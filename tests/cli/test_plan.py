@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tasks.cli.main import app
 from tasks.cluster.plan import plan_cluster
 from tasks.cluster.shapes import shape_of
-from tasks.errors import UserError
+from tasks.errors import SettingsError, UserError
 from tasks.settings import PolicySettings, RunSettings
 from tasks.settings.deployment import VARIABLE, DeploymentSettings, Role
 from tasks.settings.experiment import read_experiment
@@ -192,6 +192,13 @@ def test_a_plan_takes_an_experiment_as_all_of_its_runs(file: str) -> None:
 
 
 @pytest.mark.usefixtures("offline")
+def test_a_key_beside_an_experiment_is_not_ignored(tmp_path: Path) -> None:
+    config = tmp_path / "experiment.yaml"
+    config.write_text((ROOT / "configs/reproduce-tiny.yaml").read_text() + "seeds: [5]\noverrides: seed=3\n")
+    with pytest.raises(SettingsError, match="seeds, overrides beside experiment; allowed: the keys store and exper"):
+        read_experiment(config)
+
+
 def test_the_price_of_an_experiment_is_that_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(ROOT / "configs/deployments/gpu-4.yaml"))
     command = ["plan", "--config", "configs/paper/reproduce.yaml", "--gpus", "4"]
