@@ -18,7 +18,8 @@ _NAMES = {"mu_grpo": "Mu-GRPO", "grpo": "GRPO"}
 _COLORS = {"mu_grpo": "#3a5fcd", "grpo": "#c05a10"}
 _PHASES = {"generate": 1.0, "verify": 0.75, "optimize": 0.5, "other": 0.2}
 """Opacity by phase of training, which is a row of the table; ``other`` is the rest of training."""
-_CELL = re.compile(r"([\d.]+) (?:%|s) \(([\d.]+) (?:%|s) to ([\d.]+) (?:%|s)\)")
+_CELL = re.compile(r"(.+? (?:%|s|min))(?: \((.+) to (.+)\))?")
+_SIZES = {"%": 1, "s": 1, "min": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,13 @@ def results(page: Path = DOCS / "results.md") -> dict[str, dict[str, Value]]:
     for label, *cells in rows[2:]:
         for values, cell in zip(systems.values(), cells, strict=True):
             if match := _CELL.fullmatch(cell):
-                values[label] = Value(*map(float, match.groups()))
+                values[label] = Value(*map(_number, match.groups(match[1])))
     return systems
+
+
+def _number(text: str) -> float:
+    """Return percent or seconds: ``1 min 40 s`` is 100."""
+    return sum(float(number) * _SIZES[unit] for number, unit in re.findall(r"([\d.]+) (%|s|min|h)", text))
 
 
 def picture(path: Path = PICTURE) -> None:
@@ -90,7 +96,7 @@ def _time(axes: Axes, values: dict[str, Value], place: int, color: str) -> None:
             axes.text(left + seconds[phase] / 2, place, phase, ha="center", va="center", color=ink, fontsize=9)
         left += seconds[phase]
     axes.text(left + 1, place, f"{left:.1f} s", va="center")
-    axes.set_xlim(0, 80)
+    axes.set_xlim(0, max(80, left + 14, axes.get_xlim()[1]))
 
 
 if __name__ == "__main__":
