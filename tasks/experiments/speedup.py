@@ -151,11 +151,11 @@ def _is_within(one: Timings, other: Timings) -> bool:
 
 
 def _devices(manifest: Manifest) -> int:
-    """Return the number of devices of the step that made an artifact; 1 if its settings do not say."""
+    """Return the number of devices of the step that made an artifact, on all nodes; 1 if nothing says it."""
     section, name = {"policy": ("backend", "processes"), "rollouts": ("engine", "tensor_parallel")}.get(
         manifest.kind, ("", "")
     )
-    return int(manifest.settings.get(section, {}).get(name, 1))
+    return int(manifest.facts.get("processes") or manifest.settings.get(section, {}).get(name, 1))
 
 
 def _saved_by_cause(ours: SystemRun, theirs: SystemRun, rates: Rates) -> dict[str, float]:

@@ -18,6 +18,7 @@ from tasks.store.files import staging_folder
 from tasks.store.layout import EXAMPLES_FILE, METRICS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.tables import EXAMPLES, RESPONSE, stream_table, write_table
 from tasks.tracking import open_tracker
+from tasks.train import distributed
 from tasks.train.backends import open_backend
 from tasks.train.backends.backend import convert_parameters, trainable
 from tasks.train.batches import Ints, Responses, collect, plan_batches
@@ -201,4 +202,4 @@ def save(
         write_table(draft.path / METRICS_FILE, results.rows, metrics_schema(list(results.rows[0])))
         write_table(draft.path / EXAMPLES_FILE, results.examples, EXAMPLES)
     draft.facts.update(stage=stage + 1, updates=trainer.updates, preset=trainer.settings.preset)
-    draft.facts.update(updates_per_rollout=updates_per_rollout, **results.facts())
+    draft.facts.update(updates_per_rollout=updates_per_rollout, processes=distributed.world_size(), **results.facts())

@@ -159,6 +159,8 @@ def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
 def test_phases_count_once_for_every_device() -> None:
     both = planted("grpo", Sampled(), settings={"backend": {"processes": 2}}, **PHASES)
     assert training_time(both)[speedup.UPDATES] == 2 * PHASES["optimize"]
+    both.history.stages[0].policy.facts["processes"] = 4  # The settings count the processes of one node.
+    assert training_time(both)[speedup.UPDATES] == 4 * PHASES["optimize"]
 
 
 def test_engines_side_by_side_wait_for_the_slowest() -> None:

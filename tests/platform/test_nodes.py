@@ -60,3 +60,4 @@ def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str,
     (together,) = (one.ref for one in store.manifests("policy") if one.ref not in (policy, alone))
     ours, theirs = (load_file(store.path(one) / "model.safetensors") for one in (together, alone))
     assert largest_difference(ours, theirs) < 1e-4
+    assert store.manifest(together).facts["processes"] == NODES

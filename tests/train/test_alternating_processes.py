@@ -87,6 +87,7 @@ def test_refreshes_are_those_of_one_process(zero: str, small: Small, pairs: Poli
         columns = [name for name in tables[0].column_names if name != "engine_logp"]
         assert tables[0].select(columns) == tables[1].select(columns)
     assert ours.timings.phases.keys() == theirs.timings.phases.keys()
+    assert [one.facts["processes"] for one in (ours, theirs)] == [2, 1]
 
 
 def test_adapters_are_merged_for_generation(small: Small, shards: list[ArtifactRef], pairs: Policies) -> None:
