@@ -64,6 +64,7 @@ def make_figures(
     def add(kind: str, model: str, drawn: Drawn | None, baseline: str = "") -> None:
         if drawn:
             name = re.sub(r"[^a-z0-9]+", "-", f"{kind} {baseline} {model}".lower()).strip("-")
+            name += f"-{len(pictures)}" * (name in pictures)  # Models "7B" and "7b", or two names in Chinese.
             texts = {key: text.format(reference=reference, baseline=baseline) for key, text in words[kind].items()}
             pictures[name] = draw_picture(drawn, name, **texts, model=model)
 

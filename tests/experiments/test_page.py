@@ -1,10 +1,12 @@
 """What the page says, and the data behind its figures."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from tasks.evaluate.statistics import Interval
+from tasks.experiments.figures import make_figures
 from tasks.experiments.laboratory import find_parts
 from tasks.experiments.page import render_page, write_page
 from tasks.experiments.result import markdown
@@ -68,6 +70,13 @@ def test_every_figure_is_there_with_its_data(drawn, page):
         assert "grpo" in shown.replace("mu_grpo", "")
     assert HOSTILE not in drawn["laboratory-a"].svg
     assert "&lt;b&gt;7B" in page
+
+
+def test_models_whose_names_differ_only_in_other_characters_have_figures_of_their_own(result, system_runs):
+    names = dict(zip(MODELS, ("模型甲", "模型乙"), strict=True))
+    runs = [replace(run, model=names[run.model]) for run in system_runs]
+    drawn = make_figures(result.model_copy(update={"models": list(names.values()), "causes": []}), runs, [])
+    assert [one.model for one in drawn.values() if one.title == "Training reward"] == list(names.values())
 
 
 def test_the_page_is_written_with_the_data_of_its_figures(tmp_path, result, system_runs, drawn):
