@@ -173,7 +173,9 @@ def _bounds(metadata: list[Any]) -> list[str]:
     bounds = [
         f"{word} {getattr(item, name):g}" for item in metadata for name, word in _BOUNDS.items() if hasattr(item, name)
     ]
-    bounds += [f"{item.min_length} or more of them" for item in metadata if getattr(item, "min_length", None)]
+    most = [getattr(item, "max_length", None) for item in metadata]
+    lengths = [least for item in metadata if (least := getattr(item, "min_length", None))]
+    bounds += [f"{least}{' or more' * (least not in most)} of them" for least in lengths]
     return bounds + [f"of the form `{item.pattern}`" for item in metadata if getattr(item, "pattern", None)]
 
 
