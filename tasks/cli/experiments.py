@@ -41,8 +41,9 @@ def _renew_part(result: "LaboratoryResult", page: Path) -> None:
     from tasks.experiments.result import laboratory_markdown
 
     figure = page.with_suffix("") / f"{result.part}.svg"
-    figure.parent.mkdir(exist_ok=True)
-    shutil.copyfile(Path(result.folder) / FIGURE, figure)
+    with explain_write_errors(figure, "--docs"):
+        figure.parent.mkdir(exist_ok=True)
+        shutil.copyfile(Path(result.folder) / FIGURE, figure)
     text = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
     replace_between_marks(page, f"part {result.part}", text)
 
