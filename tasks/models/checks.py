@@ -10,7 +10,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from tasks.errors import DataError, check_fetched, explain
-from tasks.models.files import ADAPTER, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
+from tasks.models.files import ADAPTER_CONFIG, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.models.loading import AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
 from tasks.models.prompts import token_ids
 
@@ -51,9 +51,10 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
 def _check_adapter(path: Path, whole: bool) -> None:
     """Refuse a folder with the weights of a LoRA adapter, beside a whole model or in its place."""
     weights = sorted(file.name for file in path.glob("adapter_model.*"))
-    if not weights and (whole or not (path / ADAPTER).is_file()):
+    adapter = path / ADAPTER_CONFIG
+    if not weights and (whole or not adapter.is_file()):
         return
-    base = read_json(path / ADAPTER).get("base_model_name_or_path") if (path / ADAPTER).is_file() else None
+    base = read_json(adapter).get("base_model_name_or_path") if adapter.is_file() else None
     if whole:
         raise DataError(
             f"{path}: holds a whole model and an adapter beside it ({weights[0]}), and nothing says whether the one is "

@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 
 from tasks.errors import DataError, check_fetched
 
-ADAPTER = "adapter_config.json"
+ADAPTER_CONFIG = "adapter_config.json"
 """A merged model may still have this file, which makes transformers look for an adapter's weights."""
 GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"

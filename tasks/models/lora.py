@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from tasks.errors import ArtifactError, DataError, SettingsError, explain
-from tasks.models.files import ADAPTER as CONFIG
-from tasks.models.files import read_json
+from tasks.models.files import ADAPTER_CONFIG, read_json
 from tasks.settings import LoraSettings
 
 ADAPTER = "adapter"
@@ -70,7 +69,7 @@ def load_adapters(folder: Path, model: PreTrainedModel, settings: LoraSettings) 
     Raises:
         ArtifactError: the adapters are of another model, rank or alpha.
     """
-    if (alpha := read_json(folder / CONFIG)["lora_alpha"]) != settings.alpha:
+    if (alpha := read_json(folder / ADAPTER_CONFIG)["lora_alpha"]) != settings.alpha:
         raise ArtifactError(
             f"{folder}: adapters made with optimize.lora.alpha {alpha:g}; {settings.alpha:g} would scale what they "
             "have learned. Set the former, or start again from the base policy."

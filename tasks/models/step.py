@@ -11,7 +11,7 @@ from typing import Any
 from tasks.data.arithmetic import form_of, split
 from tasks.errors import DataError
 from tasks.models.checks import check_folder, check_model
-from tasks.models.files import ADAPTER, INDEX, WEIGHTS, weight_files
+from tasks.models.files import ADAPTER_CONFIG, INDEX, WEIGHTS, weight_files
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import check_fingerprint, fetch, fingerprint, snapshot
@@ -82,7 +82,7 @@ def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> d
         with _naming_source(source, local):
             check_folder(local, settings.trust_remote_code)
         # A folder may hold the same weights twice, and a policy of another store has the manifest of that artifact.
-        left = {MANIFEST, ADAPTER, *([INDEX] if (local / WEIGHTS).is_file() else [])}
+        left = {MANIFEST, ADAPTER_CONFIG, *([INDEX] if (local / WEIGHTS).is_file() else [])}
         files = {file for pattern in patterns if pattern != _ALL_WEIGHTS for file in local.glob(pattern)}
         for file in sorted(files.union(weight_files(local))):
             if file.name not in left:

@@ -29,9 +29,7 @@ class AdvantageSettings(Settings):
         if self.scale == "none" and self.epsilon != 1e-6:
             raise ValueError(f"epsilon {self.epsilon} with scale none; allowed: with another scale")
         if self.temperature != 1 and self.baseline != "logavgexp":
-            raise ValueError(
-                f"temperature {self.temperature} with baseline {self.baseline}; allowed: with baseline logavgexp"
-            )
+            raise ValueError(f"temperature {self.temperature} with baseline {self.baseline}; allowed: logavgexp")
         return self
 
 
@@ -464,10 +462,8 @@ class ObjectiveSettings(Settings):
                 "ratio; allowed: level token"
             )
         if self.ratio.level.startswith("sequence") and (self.gate.interval is None or self.gate.kind == "centred"):
-            raise ValueError(
-                f"ratio.level {self.ratio.level} with gate.kind centred, or gate.bounds other than static, whose "
-                "intervals are those of tokens; allowed: level token"
-            )
+            interval = "gate.kind centred" if self.gate.kind == "centred" else "gate.bounds other than static"
+            raise ValueError(f"ratio.level {self.ratio.level} with {interval}; allowed: level token")
         if isinstance(self.ratio, ProximalRatio) and isinstance(self.gate, CentredGate):
             raise ValueError("gate.kind centred with ratio.reference proximal: the ratio is centred already")
         if isinstance(self.weight, PreserveWeight) and not isinstance(self.gate, NoGate):

@@ -191,7 +191,6 @@ def test_a_plan_takes_an_experiment_as_all_of_its_runs(file: str) -> None:
     assert f"mu_grpo mu_grpo {STAGES * run.updates_per_stage:,} {run.mu:,} {STAGES} {responses:,}" in text
 
 
-@pytest.mark.usefixtures("offline")
 def test_a_key_beside_an_experiment_is_not_ignored(tmp_path: Path) -> None:
     config = tmp_path / "experiment.yaml"
     config.write_text((ROOT / "configs/reproduce-tiny.yaml").read_text() + "seeds: [5]\noverrides: seed=3\n")
@@ -199,6 +198,7 @@ def test_a_key_beside_an_experiment_is_not_ignored(tmp_path: Path) -> None:
         read_experiment(config)
 
 
+@pytest.mark.usefixtures("offline")
 def test_the_price_of_an_experiment_is_that_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(ROOT / "configs/deployments/gpu-4.yaml"))
     command = ["plan", "--config", "configs/paper/reproduce.yaml", "--gpus", "4"]
