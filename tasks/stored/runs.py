@@ -126,12 +126,12 @@ def trained_policies(store: Store, report: Manifest, stage: int | None = None) -
 
     Raises:
         ArtifactError: a policy or an evaluation of the run is missing.
-        DataError: the run has fewer stages.
+        DataError: the run has no such stage.
     """
     run = run_of(store, report)
     policies = run.policies(max(run.evaluated_policies(report), key=lambda policy: policy.known_facts["stage"]))
     stages = len(policies) - 1
-    if stage is not None and stage >= stages:
+    if stage is not None and not 0 <= stage < stages:
         allowed = f"0 to {stages - 1}" if stages > 1 else "0"
         raise DataError(f"stage {stage}: the stored run has {stages}; allowed: {allowed}.")
     return policies if stage is None else policies[: stage + 2]

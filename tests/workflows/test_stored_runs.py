@@ -67,6 +67,7 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
             "evaluate.benchmarks: held_out with prompts.held_out_share 0, so it has no problems; allowed: a larger",
         ),
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
+        ("retrain_2", ["--seed", "2", "--from_stage", "-1", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
         (
             "retrain_2",
             ["--seed", "2", "--overrides", "policy.tiny.layers=3 rollout.max_new_tokens=12"],
