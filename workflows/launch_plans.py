@@ -87,6 +87,8 @@ def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, object]:
     settings = RunSettings.read(config, f"store={DEPLOYMENT.store}")
     # Without the preset's row of the objective, so that a preset in ``overrides`` brings its own.
     values = dict(settings) | {"optimize": Given[OptimizeSettings].model_validate(settings.given()["optimize"])}
+    if graph is evaluation:  # It has no input ``rollout``, whose engine a run evaluates with.
+        values["evaluate"] = settings.evaluate.model_copy(update={"engine": settings.evaluation_engine})
     return {key: values[key] for key in graph.python_interface.inputs if key in values}
 
 

@@ -27,7 +27,7 @@ class EvaluationSettings(Settings):
     greedy: bool = True
     """Generate one greedy response to every problem, too, on the benchmarks that ask for it."""
     engine: EngineSettings | None = None
-    """Engine of the evaluations; ``rollout.engine`` when null."""
+    """Engine of the evaluations; ``rollout.engine`` when null, and transformers in the workflow ``evaluation``."""
     responses_per_part: int = Field(1024, ge=1)
     """Responses, in whole problems, after which a task saves its progress."""
 

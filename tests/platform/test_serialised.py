@@ -16,12 +16,13 @@ from flytekit.models.literals import Literal
 from tasks.cluster.preflight import roles_of, workflow_of
 from tasks.errors import SettingsError
 from tasks.process.provenance import code
-from tasks.settings import Given, OptimizeSettings, RunSettings
+from tasks.settings import EngineSettings, Given, OptimizeSettings, RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment
 from tools.cache_versions import ROOT, declared, version
 from tools.serialised import Serialised, function_of, serialise
 from workflows import launch_plans
+from workflows.evaluation import evaluation
 from workflows.launch_plans import PLANS
 
 JUDGING = ("prepare_benchmark", "prepare_training_set", "verify", "evaluate", "alternate", "study")
@@ -179,6 +180,14 @@ def test_launch_plans_fix_what_decides_a_result(registered: Registered) -> None:
         assert spec.concurrency_policy.max == (1 if chosen.schedule else 0)
         mails = [list(one.email.recipients_email) for one in spec.entity_metadata.notifications]
         assert mails == ([deployment.notify] if deployment.notify else [])
+
+
+def test_a_stored_policy_is_evaluated_by_the_engine_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = DeploymentSettings.read(ROOT / "configs/deployments/gpu-1.yaml")
+    monkeypatch.setattr(launch_plans, "DEPLOYMENT", deployment)
+    config = ROOT / deployment.launch_plans["nightly_evaluation"].config
+    found = launch_plans._inputs(evaluation, config)["evaluate"]
+    assert found.engine == RunSettings.read(config).evaluation_engine != EngineSettings()
 
 
 def test_a_preset_in_the_overrides_of_a_launch_plan_brings_its_own_row(registered: Registered) -> None:
