@@ -30,7 +30,7 @@ from tasks.experiments.page import write_page
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
 from tasks.experiments.runs import SystemRun, by_system, load_run, pairs_by_baseline
 from tasks.experiments.speedup import speeds_of, split_causes, times_of
-from tasks.settings.experiment import ExperimentSettings, PlannedRun
+from tasks.settings.experiment import ExperimentSettings, NamedRun
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ACCURACY_FILE
 
@@ -53,7 +53,7 @@ def compare_runs(
         ArtifactError: an artifact is missing or corrupted.
         DataError: the runs were not evaluated on the same problems.
     """
-    planned = experiment.runs(store.ref.uri)
+    planned = experiment.named_runs
     parents = {"reports": list(reports), "laboratory": list(laboratory)}
     with store.write("reproduction", settings=experiment.result_values(), parents=parents, seed=0) as draft:
         runs = [load_run(store, run, report) for run, report in zip(planned, reports, strict=True)]
@@ -65,7 +65,7 @@ def compare_runs(
 
 
 def compare_finished(
-    store: Store, experiment: ExperimentSettings, planned: Sequence[PlannedRun], runs: Sequence[SystemRun]
+    store: Store, experiment: ExperimentSettings, planned: Sequence[NamedRun], runs: Sequence[SystemRun]
 ) -> ReproductionResult:
     """Compare the finished runs among the planned ones.
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
 from tasks.settings import EngineSettings
-from tasks.settings.experiment import PlannedRun
+from tasks.settings.experiment import NamedRun, PlannedRun
 from tasks.settings.run import STAGES
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ROLLOUTS_FILE
@@ -40,12 +40,9 @@ class EngineWork:
 
 
 @dataclass(frozen=True)
-class SystemRun:
-    """A run with its model, system and seed in a comparison."""
+class SystemRun(NamedRun):
+    """A finished run of a comparison."""
 
-    model: str
-    system: str
-    seed: int
     history: History
     ledger: Ledger
     response_tokens: int = 0
@@ -56,13 +53,8 @@ class SystemRun:
     report: str = ""
     """Report of the run, as ``report/0123abcd``."""
 
-    @property
-    def name(self) -> str:
-        """Name of the run, such as ``tiny, mu_grpo, seed 0``."""
-        return f"{self.model}, {self.system}, seed {self.seed}"
 
-
-def load_run(store: Store, planned: PlannedRun, report: ArtifactRef) -> SystemRun:
+def load_run(store: Store, named: NamedRun, report: ArtifactRef) -> SystemRun:
     """Load a run from its report, with the lengths of all its responses.
 
     Raises:
@@ -74,9 +66,9 @@ def load_run(store: Store, planned: PlannedRun, report: ArtifactRef) -> SystemRu
     calls = [engine_work(shard) for shard in shards]
     known = [work for work in calls if work is not None]
     return SystemRun(
-        model=planned.model,
-        system=planned.system,
-        seed=planned.seed,
+        model=named.model,
+        system=named.system,
+        seed=named.seed,
         history=history,
         ledger=make_ledger(history),
         response_tokens=responses,

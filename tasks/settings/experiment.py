@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,18 +20,24 @@ else:
 
 
 @dataclass(frozen=True, eq=False)
-class PlannedRun:
+class NamedRun:
     """A run of a reproduction."""
 
     model: str
     system: str
     seed: int
-    settings: RunSettings
 
     @property
     def name(self) -> str:
         """Return the name of the run, such as ``tiny, mu_grpo, seed 0``."""
         return f"{self.model}, {self.system}, seed {self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRun(NamedRun):
+    """A run with its settings."""
+
+    settings: RunSettings
 
 
 class LaboratorySettings(Settings):
@@ -80,18 +87,23 @@ class ExperimentSettings(Settings):
         """Return the names of all systems except the one that they are compared with."""
         return [name for name in self.systems if name != self.reference]
 
+    @property
+    def named_runs(self) -> list[NamedRun]:
+        """Return every run, ordered by seed, so that after an interruption the finished runs can be compared."""
+        return [NamedRun(model, system, seed) for seed, model, system in product(self.seeds, self.models, self.systems)]
+
     def runs(self, store: str, overrides: str = "") -> list[PlannedRun]:
-        """Return every run, ordered by seed, so that after an interruption the finished runs can be compared.
+        """Return every run with its settings, in the order of ``named_runs``.
 
         Raises:
             SettingsError: the settings of a run are wrong, or overrides set its seed or store. The message names the
                 run.
         """
         return [
-            PlannedRun(model, system, seed, self._settings(model, system, {"store": store, "seed": seed}, overrides))
-            for seed in self.seeds
-            for model in self.models
-            for system in self.systems
+            PlannedRun(
+                run.model, run.system, run.seed, self._settings(run, {"store": store, "seed": run.seed}, overrides)
+            )
+            for run in self.named_runs
         ]
 
     def laboratory_settings(self, store: str, overrides: str = "") -> RunSettings:
@@ -104,10 +116,10 @@ class ExperimentSettings(Settings):
         layers = (next(iter(self.models.values())), self.systems[self.reference], self.laboratory.changes)
         return _merge_layers("laboratory", (self.common, *layers, {"store": store}), overrides)
 
-    def _settings(self, model: str, system: str, run: Changes, overrides: str) -> RunSettings:
-        layers = (self.common, self.models[model], self.systems[system], run)
-        settings = _merge_layers(f"model {model!r} with system {system!r}", layers, overrides)
-        for name, value in run.items():
+    def _settings(self, run: NamedRun, own: Changes, overrides: str) -> RunSettings:
+        layers = (self.common, self.models[run.model], self.systems[run.system], own)
+        settings = _merge_layers(f"model {run.model!r} with system {run.system!r}", layers, overrides)
+        for name, value in own.items():
             if (got := getattr(settings, name)) != value:
                 raise SettingsError(
                     f"overrides: {name}={got} in a comparison, which gives this run {name} {value!r}; allowed: no "

@@ -140,6 +140,15 @@ def test_missing_runs_are_named_and_the_others_compared(reproduced: Finished, tm
     assert "none of the 6 runs is there" in str(nowhere.exception)
 
 
+def test_a_file_that_needs_its_overrides_is_compared_with_them(reproduced: Finished, tmp_path: Path) -> None:
+    values = yaml.safe_load(reproduced.runner.config.read_text())
+    del values["experiment"]["common"]["optimize"]["responses_per_update"]
+    runner = Runner(reproduced.runner.folder, tmp_path / "experiment.yaml")
+    runner.config.write_text(yaml.safe_dump(values, sort_keys=False))
+    told = runner.made("reproduce", "--overrides", "optimize.responses_per_update=64")
+    assert told.splitlines()[-10:] == reproduced.output.splitlines()[-10:]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
