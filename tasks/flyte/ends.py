@@ -102,6 +102,11 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
             f"overrides: seed={settings.seed} in the laboratory, whose arms are run on several seeds, here "
             f"{values['seed']}; allowed: no override of seed."
         )
+    if arm and RunSettings.merged(settings.model_dump(mode="json"), arm) != settings:
+        raise SettingsError(
+            f"overrides: {overrides!r} in the laboratory replaces a setting of the arm {arm!r}, which would keep its "
+            "name in the comparison; allowed: other settings."
+        )
     operation, mirror = settings.named_operation, settings.operation.mirror
     settings = settings.model_copy(
         update={

@@ -17,6 +17,7 @@ from tests.workflows.test_decks import deck_of, decks_of, tabs
 from tools.forked import Runner, run
 from tools.runs import steps
 
+ARM = "optimize.preset=relaxed updates_per_rollout=4"
 PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by people.\n"
 
 
@@ -68,14 +69,22 @@ def test_the_page_has_table_and_figure(finished: Finished) -> None:
     assert (folder / "laboratory/a.svg").read_text().count("<svg") == 1
 
 
-def test_an_override_of_the_seed_is_refused(tmp_path: Path) -> None:
-    """All seeds of an arm would be one run, which would be compared as several."""
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed=1", "overrides: seed=1 in the laboratory"),
+        ("updates_per_rollout=8", "overrides: 'updates_per_rollout=8' in the laboratory replaces a setting of the arm"),
+        ("optimize.preset=dapo", "overrides: 'optimize.preset=dapo' in the laboratory replaces a setting of the arm"),
+    ],
+)
+def test_an_override_of_what_is_compared_is_refused(tmp_path: Path, override: str, message: str) -> None:
+    """All seeds of an arm would be one run, which would be compared as several; all arms would be one arm."""
     values = yaml.safe_load(Path(QUICK.config).read_text())
     types = open_run.python_interface.inputs
     sections = {name: types[name].model_validate(value) for name, value in values.items() if name != "store"}
-    common = {"operation": types["operation"](), "seed": 0, "updates_per_rollout": 0, "arm": "optimize.preset=relaxed"}
-    with pytest.raises(SettingsError, match="overrides: seed=1 in the laboratory"):
-        open_run(**sections, **common, store=str(tmp_path), overrides="seed=1")
+    common = {"operation": types["operation"](), "seed": 0, "updates_per_rollout": 0, "arm": ARM}
+    with pytest.raises(SettingsError, match=message):
+        open_run(**sections, **common, store=str(tmp_path), overrides=override)
 
 
 def test_a_second_run_trains_nothing(finished: Finished) -> None:
