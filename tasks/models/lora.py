@@ -119,7 +119,8 @@ def check_merges(adapters: Iterable[str], weights: Collection[str]) -> None:
         raise DataError(
             f"optimize.lora: {len(lacking)} of the weights that get adapters are not in the policy's folder by the "
             f"model's names, such as {lacking[0]}.weight, so the adapters could not be merged. Load the model with "
-            "AutoModelForCausalLM, save it with save_pretrained and name that folder, or leave optimize.lora out."
+            "AutoModelForCausalLM, save it with save_pretrained and name that folder, or leave optimize.lora out, as "
+            "for a model with experts, whose weights have other names in every folder."
         )
 
 
