@@ -62,7 +62,7 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
             reference=question.reference,
             seeds=seeds,
             problems=reference.last_SP.shape[1],
-            updates=int(reference.update_E[-1]),
+            updates=max(int(one.update_E[-1]) for one in runs),
             base=float(reference.accuracy_SE[:, 0].mean()),
             arms=[one.result for one in runs],
         )
@@ -103,7 +103,7 @@ def _draw(runs: Sequence[_Runs], name: str, title: str) -> str:
 def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
     folders = store.paths(studies)
     curves = [read_table(folder / CURVE_FILE).to_pydict() for folder in folders]
-    longest = max((curve["update"] for curve in curves), key=len)
+    longest = max((curve["update"] for curve in curves), key=max)
     # A run that was stopped keeps its last accuracy.
     accuracies = [curve["accuracy"] + curve["accuracy"][-1:] * len(longest) for curve in curves]
     accuracy_SE = np.array([one[: len(longest)] for one in accuracies])

@@ -1,9 +1,13 @@
-"""Every arm is a run that the settings allow, and asks what its question says."""
+"""Every arm is a run that the settings allow, and asks what its question says; runs that collapse are compared too."""
 
 import pytest
 
+from tasks.experiments import laboratory
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, LaboratorySize, Part
 from tasks.settings import RunSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import CURVE_FILE
+from tasks.store.tables import CURVE, write_table
 from tools import ROOT
 
 
@@ -19,3 +23,21 @@ def test_every_arm_is_a_run(part: Part, size: LaboratorySize) -> None:
         seen.add((run.optimize.model_dump_json(), run.mu))
     assert len(seen) == len(question.arms) == len({arm.name for arm in question.arms})
     assert question.reference in {arm.name for arm in question.arms}
+
+
+def study(store: Store, seed: int, last: int) -> ArtifactRef:
+    """A study of 8 updates, evaluated after every second, or one that collapsed after ``last`` of them."""
+    updates = sorted({*range(0, last + 1, 2), last})
+    rows = [{"update": update, "accuracy": 0.5, "problem_accuracy": [0.0, 1.0]} for update in updates]
+    with store.write("study", settings={}, parents={}, seed=seed) as draft:
+        write_table(draft.path / CURVE_FILE, [{**row, "working": None, "response_tokens": 1.0} for row in rows], CURVE)
+        draft.facts.update(stopped="" if last == 8 else "a gate")
+    return draft.ref
+
+
+def test_a_collapse_does_not_shorten_the_runs_of_a_part(store: Store) -> None:
+    question, studies = QUESTIONS["a"], []
+    for arm in question.arms:
+        last = 7 if arm.name == question.reference else 8
+        studies += [study(store, len(studies), 7), study(store, len(studies) + 1, last)]
+    assert laboratory.LaboratoryResult.load(store, laboratory.compare_arms(store, "a", studies)).updates == 8
