@@ -129,7 +129,9 @@ def _objective(run: RunSettings) -> Table:
 def _memory(run: RunSettings) -> Table:
     shape, engine, processes = shape_of(run.policy), run.rollout.engine, run.optimize.backend.processes
     if shape is None:
-        return _table("memory, estimated", [("policy", "unknown", f"the shape of {run.policy.path} is unknown")])
+        return _table(
+            "memory, estimated", [("policy", "unknown", escape(f"the shape of {run.policy.path} is unknown"))]
+        )
     rows, longest = engine.batch_size, run.rollout.max_new_tokens
     cache = rows * longest * shape.cache_bytes(engine.dtype)
     use = "of training, in each process" if processes > 1 else "of training"
@@ -150,7 +152,8 @@ def _runs(experiment: ExperimentSettings, runs: Sequence[PlannedRun], stages: in
         answers = sum(evaluation_responses(settings, measure) for measure in settings.measures)
         longest = responses * settings.rollout.max_new_tokens
         numbers = (updates, settings.mu, updates // settings.mu, responses, longest, (stages + 1) * answers)
-        table.add_row(run.model, run.system, settings.optimize.preset, *(f"{number:,}" for number in numbers))
+        names = (*map(escape, (run.model, run.system)), settings.optimize.preset)
+        table.add_row(*names, *(f"{number:,}" for number in numbers))
     if experiment.laboratory:
         parts = " and ".join(experiment.laboratory.parts)
         table.caption = f"Also: part {parts} of the laboratory, {experiment.laboratory.updates} updates per run."
@@ -173,7 +176,7 @@ def _costs(runs: Sequence[PlannedRun], plans: Sequence[ClusterPlan], seeds: int)
     ]
     for run, (wall, hours, price) in zip(runs, costs, strict=True):
         numbers = (f"{hours:,.1f}", f"{seeds * hours:,.1f}", f"{seeds * price:,.2f}")
-        table.add_row(run.model, run.system, duration(wall), *numbers)
+        table.add_row(*map(escape, (run.model, run.system)), duration(wall), *numbers)
     wall, hours, price = (seeds * sum(column) for column in zip(*costs, strict=True))
     table.add_section()
     table.add_row("all", "", f"{duration(wall)} one by one", "", f"{hours:,.1f}", f"{price:,.2f}")

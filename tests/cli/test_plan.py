@@ -191,6 +191,18 @@ def test_a_plan_takes_an_experiment_as_all_of_its_runs(file: str) -> None:
     assert f"mu_grpo mu_grpo {STAGES * run.updates_per_stage:,} {run.mu:,} {STAGES} {responses:,}" in text
 
 
+def test_names_with_brackets_are_shown_as_written(tmp_path: Path) -> None:
+    values = yaml.safe_load((ROOT / "configs/reproduce-tiny.yaml").read_text())
+    tiny = values["experiment"]["models"]["tiny"]
+    values["experiment"]["models"] = {"tiny [base]": tiny, "tiny [/chat]": tiny}
+    config = tmp_path / "experiment.yaml"
+    config.write_text(yaml.safe_dump(values))
+    text = words(run_command("plan", "--config", str(config), "--gpus", "1"))
+    assert text.count("tiny [base] mu_grpo") == text.count("tiny [/chat] mu_grpo") == 2
+    path = "prompts.arithmetic=null prompts.source=gsm8k policy.path=/models/[base]"
+    assert "the shape of /models/[base] is unknown" in words(run_command("plan", "--config", TINY, *path.split()))
+
+
 def test_a_key_beside_an_experiment_is_not_ignored(tmp_path: Path) -> None:
     config = tmp_path / "experiment.yaml"
     config.write_text((ROOT / "configs/reproduce-tiny.yaml").read_text() + "seeds: [5]\noverrides: seed=3\n")
