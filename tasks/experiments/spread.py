@@ -51,7 +51,9 @@ class Plan:
         Raises:
             SettingsError: the settings are invalid.
         """
-        return RunSettings.read(self.config, f"{arm.overrides(self.size.updates)} {self.overrides}")
+        settings = RunSettings.read(self.config, f"{arm.overrides(self.size.updates)} {self.overrides}")
+        settings.check_updates(self.size.updates, "updates of a run")
+        return settings
 
 
 class Command(NamedTuple):

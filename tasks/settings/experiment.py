@@ -110,11 +110,13 @@ class ExperimentSettings(Settings):
         """Return the settings that the laboratory's runs share.
 
         Raises:
-            SettingsError: these settings are wrong.
+            SettingsError: these settings are wrong, or do not give ``laboratory.updates`` updates.
         """
         assert self.laboratory is not None
         layers = (next(iter(self.models.values())), self.systems[self.reference], self.laboratory.changes)
-        return _merge_layers("laboratory", (self.common, *layers, {"store": store}), overrides)
+        settings = _merge_layers("laboratory", (self.common, *layers, {"store": store}), overrides)
+        settings.check_updates(self.laboratory.updates, "experiment.laboratory.updates")
+        return settings
 
     def _settings(self, run: NamedRun, own: Changes, overrides: str) -> RunSettings:
         layers = (self.common, self.models[run.model], self.systems[run.system], own)

@@ -89,6 +89,14 @@ class RunSettings(Settings):
         values = self.model_dump(mode="json")
         return {**values, "optimize": _without_row(values["optimize"])}
 
+    def check_updates(self, updates: int, name: str) -> None:
+        """Raise SettingsError unless a stage, which is a run of the laboratory, has this number of updates."""
+        if self.updates_per_stage != updates:
+            raise SettingsError(
+                f"{name}: {updates}, but prompts.prompts_per_stage {self.prompts.prompts_per_stage} and the other "
+                f"settings of the laboratory's runs give {self.updates_per_stage} updates; allowed: equal numbers."
+            )
+
     @property
     def responses_per_stage(self) -> int:
         """Return the number of responses of a stage."""

@@ -22,7 +22,7 @@ CONFIG = str(ROOT / "configs/tiny-cpu.yaml")
         *(([name, "--store", "nowhere"], "no store here") for name in ("inspect", "compare", "report", "check", "gc")),
         (["lineage", "latest", "--store", "nowhere"], "no store here"),
         (["settings", "optimize.objective.vito"], "optimize.objective.vito: no setting has this name"),
-        (["laboratory", "a", "--config", CONFIG], "updates_per_rollout: 256 does not divide the 16 updates of a stage"),
+        (["laboratory", "a", "--config", CONFIG], "updates of a run: 256, but prompts.prompts_per_stage 512"),
     ],
 )
 def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:

@@ -3,10 +3,15 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tasks.errors import SettingsError
 from tasks.experiments import spread
-from tasks.experiments.spread import Command, run_side_by_side
+from tasks.experiments.arms import QUESTIONS, QUICK
+from tasks.experiments.spread import Command, Plan, run_side_by_side
+from tasks.settings import ExperimentSettings
 from tests.cli.synthetic import run_refused
+from tools import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +35,18 @@ def test_no_command_is_started_after_a_failure(tmp_path: Path) -> None:
     assert found == {"0": 0, "wrong": 2}
     assert "--no-such-option" in (tmp_path / "wrong.txt").read_text()
     assert not (tmp_path / "1.txt").exists()
+
+
+def test_arms_of_one_stage_have_one_stage() -> None:
+    """With 128 updates in a stage, the arms named "one stage" would refresh their rollouts after 64."""
+    plan = Plan("a", QUICK, ROOT / QUICK.config, 1, "optimize.responses_per_update=8")
+    with pytest.raises(SettingsError, match=r"updates of a run: 64, but .* give 128 updates; allowed: equal numbers"):
+        plan.settings(QUESTIONS["a"].arms[1])
+    values = yaml.safe_load((ROOT / "configs/reproduce-tiny.yaml").read_text())["experiment"]
+    values["laboratory"]["updates"] = 256
+    experiment = ExperimentSettings.parse(values)
+    with pytest.raises(SettingsError, match=r"experiment\.laboratory\.updates: 256, but .* give 64 updates"):
+        experiment.laboratory_settings("runs")
 
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path) -> None:
