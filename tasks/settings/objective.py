@@ -29,7 +29,7 @@ class AdvantageSettings(Settings):
         if self.scale == "none" and self.epsilon != 1e-6:
             raise ValueError(f"epsilon {self.epsilon} with scale none; allowed: with another scale")
         if self.temperature != 1 and self.baseline != "logavgexp":
-            raise ValueError(f"temperature {self.temperature} with baseline {self.baseline}; allowed: logavgexp")
+            raise ValueError(f"temperature {self.temperature} with baseline {self.baseline}; allowed: with logavgexp")
         return self
 
 

@@ -90,7 +90,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("optimize.preset=dr_grpo optimize.objective.denominator=kept", "denominator kept with aggregation"),
         ("optimize.preset=reinforce optimize.objective.ratio.level=sequence_product", "use no ratio; allowed"),
         ("optimize.objective.schedule.batches_per_proximal=2", "batches_per_proximal 2 without a proximal policy"),
-        ("optimize.objective.advantage.temperature=2", "temperature 2.0 with baseline mean; allowed: with baseline"),
+        ("optimize.objective.advantage.temperature=2", "temperature 2.0 with baseline mean; allowed: with logavgexp"),
         ("optimize.objective.ratio.behavior_cap=2", "unknown field with reference behavior; allowed: with reference"),
         ("rollout.engine.eager=true", "rollout.engine.eager: got True; unknown field with kind transformers"),
         ("rollout.engine.tensor_parallel=2", "tensor_parallel 2 with kind transformers; allowed: 1, or kind vllm"),
