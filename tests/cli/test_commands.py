@@ -47,11 +47,6 @@ def test_every_preset_and_data_set_has_a_row(command: str, names: set[str]) -> N
     assert names <= {line[1:].split("  ")[0].strip() for line in printed.splitlines() if line[2:3].strip()}
 
 
-def test_a_list_of_a_fixed_length_is_described_by_it() -> None:
-    printed = CliRunner().invoke(app, ["settings", "optimize.objective.weight.negative"], env={"COLUMNS": "200"}).stdout
-    assert "list of number, 2 of them" in " ".join(printed.split())
-
-
 @pytest.mark.parametrize("name", ["optimize.objective.veto", "optimize.objective.veto.kappa"])
 def test_the_command_prints_a_part(name: str) -> None:
     printed = CliRunner().invoke(app, ["settings", name]).stdout

@@ -199,8 +199,6 @@ def test_names_with_brackets_are_shown_as_written(tmp_path: Path) -> None:
     config.write_text(yaml.safe_dump(values))
     text = words(run_command("plan", "--config", str(config), "--gpus", "1"))
     assert text.count("tiny [base] mu_grpo") == text.count("tiny [/chat] mu_grpo") == 2
-    path = "prompts.arithmetic=null prompts.source=gsm8k policy.path=/models/[base]"
-    assert "the shape of /models/[base] is unknown" in words(run_command("plan", "--config", TINY, *path.split()))
 
 
 def test_a_key_beside_an_experiment_is_not_ignored(tmp_path: Path) -> None:

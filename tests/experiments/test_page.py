@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.cli.experiments import _renew_part
-from tasks.errors import DataError
 from tasks.evaluate.statistics import Interval
 from tasks.experiments.figures import make_figures
 from tasks.experiments.laboratory import find_parts
@@ -168,8 +166,3 @@ def test_the_parts_are_those_of_the_reproduction_and_else_the_latest(store, labo
     write("reproduction", {"reports": reports, "laboratory": [write("laboratory", {}, "its own")]})
     write("laboratory", {}, "later")
     assert [[one.title for one in find_parts(store, of)] for of in (reports, [])] == [["its own"], ["later"]]
-
-
-def test_a_page_in_a_missing_folder_is_a_message_after_the_runs(tmp_path, laboratory):
-    with pytest.raises(DataError, match=r"^--docs: .*nowhere/page/a.svg cannot be written \(No such file"):
-        _renew_part(laboratory[0], tmp_path / "nowhere/page.md")

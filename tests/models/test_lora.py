@@ -16,7 +16,7 @@ from tasks.train.batches import Responses
 from tasks.train.checkpoint import save_optimizer, save_policy
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
-from tests.models.families import PACKABLE, PADDED, brought
+from tests.models.families import PADDED, brought
 from tests.train import conftest
 from tests.train.small import LORA, batches, settings
 
@@ -92,12 +92,6 @@ def test_models_that_peft_refuses_are_named(base: Path, tmp_path: Path) -> None:
         DataError, match=r"optimize\.lora: peft cannot add adapters to a mamba model.*Leave optimize\.lora"
     ):
         load_trainer(mamba, SETTINGS, 12, 0, mamba)
-
-
-def test_a_model_with_experts_is_not_to_be_saved_again(base: Path, tmp_path: Path) -> None:
-    experts = brought(PACKABLE["experts"], base, tmp_path / "experts")  # by save_pretrained
-    with pytest.raises(DataError, match=r"mlp\.experts\.weight.*leave optimize\.lora out, as for a model with experts"):
-        load_trainer(experts, SETTINGS, 12, 0, experts)
 
 
 def test_a_policy_with_trained_weights_takes_no_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:

@@ -136,7 +136,6 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("prompts.held_out_path=s3:/x", "got 's3:/x'; allowed: a file or a folder, here or at s3://bucket/key"),
         ("rollout.max_new_tokens=128", "leaves no room for a prompt"),
         ("policy.tiny.heads=3", "heads divides hidden_size"),
-        # The embedding of positions rotates pairs of numbers.
         ("policy.tiny.hidden_size=60", "hidden_size 60, heads 4, key_value_heads 2; allowed: 2 x heads divides"),
     ],
 )

@@ -74,7 +74,6 @@ def test_the_page_has_table_and_figure(finished: Finished) -> None:
     [
         ("seed=1", "overrides: seed=1 in the laboratory"),
         ("updates_per_rollout=8", "overrides: 'updates_per_rollout=8' in the laboratory replaces a setting of the arm"),
-        ("optimize.preset=dapo", "overrides: 'optimize.preset=dapo' in the laboratory replaces a setting of the arm"),
     ],
 )
 def test_an_override_of_what_is_compared_is_refused(tmp_path: Path, override: str, message: str) -> None:
