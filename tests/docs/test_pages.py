@@ -31,7 +31,7 @@ def test_the_picture_shows_the_results(tmp_path: Path) -> None:
 def test_the_picture_reads_the_minutes_of_a_slow_machine_and_a_single_seed(tmp_path: Path) -> None:
     page = tmp_path / "results.md"
     row = "| training | 1 min 54 s (98.1 s to 2 min 04 s) | 64.4 s |"
-    page.write_text(f"| | mu_grpo, mu 16 | grpo, mu 4 |\n|---|---:|---:|\n| switch | – | 0.1 s |\n{row}\n")  # noqa: RUF001
+    page.write_text(f"| | mu_grpo, mu 16 | grpo, mu 4 |\n|---|---:|---:|\n| switch | \u2013 | 0.1 s |\n{row}\n")
     ours, theirs = results(page).values()
     assert ours == {"training": Value(114, 98.1, 124)}
     assert theirs["training"] == Value(64.4, 64.4, 64.4)
