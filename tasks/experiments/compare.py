@@ -160,9 +160,7 @@ def paired_tests(
     for model, baseline, pairs in pairs_by_baseline(runs, reference, baselines):
         both = [(accuracies[ours.name], accuracies[theirs.name]) for ours, theirs in pairs]
         by_baseline[baseline][model] = {
-            name: np.stack([one[name] - other[name] for one, other in both])
-            for name in both[0][0]
-            if name in both[0][1]
+            name: np.stack([one[name] - other[name] for one, other in both]) for name in both[0][0]
         }
     means, single = [], []
     for baseline, differences in by_baseline.items():

@@ -96,15 +96,25 @@ class ExperimentSettings(Settings):
         """Return every run with its settings, in the order of ``named_runs``.
 
         Raises:
-            SettingsError: the settings of a run are wrong, or overrides set its seed or store. The message names the
-                run.
+            SettingsError: the settings of a run are wrong, overrides set its seed or store, or the systems of a model
+                have different benchmarks. The message names the run.
         """
-        return [
+        planned = [
             PlannedRun(
                 run.model, run.system, run.seed, self._settings(run, {"store": store, "seed": run.seed}, overrides)
             )
             for run in self.named_runs
         ]
+        benchmarks: dict[str, set[str]] = {}
+        for run in planned:
+            names = {one.name for one in run.settings.evaluate.benchmarks}
+            if (first := benchmarks.setdefault(run.model, names)) != names:
+                raise SettingsError(
+                    f"model {run.model!r} with system {run.system!r}: evaluate.benchmarks names "
+                    f"{', '.join(sorted(names))}, and {', '.join(sorted(first))} with {next(iter(self.systems))!r}; "
+                    "allowed: the same benchmarks for all systems of a model, whose means are compared."
+                )
+        return planned
 
     def laboratory_settings(self, store: str, overrides: str = "") -> RunSettings:
         """Return the settings that the laboratory's runs share.

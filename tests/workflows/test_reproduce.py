@@ -22,6 +22,8 @@ from tests.workflows.test_decks import deck_of, decks_of
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
+OTHER = {"optimize": {"preset": "m2po"}, "evaluate": {"benchmarks": ["held_out"]}}
+
 
 def experiment() -> dict[str, Any]:
     """Three systems on two benchmarks, as a file says it."""
@@ -157,8 +159,9 @@ def test_a_file_that_needs_its_overrides_is_compared_with_them(reproduced: Finis
         ({"margin": 0}, "experiment.margin: got 0"),
         ({"systems": {"mu_grpo": {}}}, "experiment.systems"),
         ({"common": {**experiment()["common"], "optimize": {"responses_per_update": 7}}}, "model 'tiny' .*optimize"),
+        ({"systems": {**experiment()["systems"], "m2po": OTHER}}, "held_out, and easy, hard with 'mu_grpo'; allowed"),
     ],
-    ids=["reference", "seeds", "margin", "systems", "run"],
+    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks"],
 )
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=message):
