@@ -181,7 +181,7 @@ def prepare_stage(
         shard = rows[start : start + settings.prompts_per_shard]
         with store.write("prompts", settings=settings, parents={"training_set": training}, seed=seed) as draft:
             write_prompts(draft.path, shard)
-            draft.facts.update(stage=stage, prompts=len(shard))
+            draft.facts.update(stage=stage + 1, prompts=len(shard))
         shards.append(draft.ref)
     return shards
 

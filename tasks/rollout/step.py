@@ -79,7 +79,7 @@ def generate_shard(
                 progress.reach(counts.rows)
         limit = counts.limit
         draft.facts.update(
-            stage=stage,
+            stage=stage + 1,
             responses=counts.rows,
             response_tokens=limit.tokens / limit.responses if limit.responses else None,
             truncated=limit.cut / limit.responses if limit.responses else None,

@@ -69,6 +69,7 @@ def test_a_pass_takes_every_prompt_once_and_the_next_in_another_order(store: Sto
 def test_shards_cut_a_stage_in_order(store: Store) -> None:
     shards = prepare_stage(store, ARITHMETIC, 0, 0)
     assert [len(rows(store, [shard])) for shard in shards] == [30, 30, 30, 10]
+    assert [store.manifest(shard).facts["stage"] for shard in shards] == [1] * 4
     whole = prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_shard": 100}), 0, 0)
     assert rows(store, shards) == rows(store, whole)
     with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
