@@ -176,6 +176,7 @@ def _load(name: str) -> Score:
     module, _, function = name.partition(":")
     # Python takes bytecode for that of any source with the same size and time, which may have another digest.
     sys.dont_write_bytecode = True
+    sys.path.insert(0, str(Path.cwd()))  # Not before: files there may have names of modules of this project or Python.
     score: Score = getattr(import_module(module), function)
     try:
         inspect.signature(score).bind("", "", "")

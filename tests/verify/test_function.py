@@ -65,6 +65,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     made = tmp_path / "my_rewards.py"
     made.write_text(REWARDS)
+    (tmp_path / "tasks.py").touch()  # A user's file with the name of the project's package.
     return made
 
 
