@@ -174,10 +174,12 @@ class DeepSpeedSettings(BackendSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.zero_stage not in (1, 2, 3):
+        zero = self.deepspeed_config.get("zero_optimization", {})
+        whole = isinstance(zero, dict) and isinstance(zero.get("offload_optimizer") or {}, dict)
+        if not whole or zero.get("stage") not in (1, 2, 3):
             raise ValueError(
-                f"deepspeed.zero_optimization.stage: {self.zero_stage}; allowed: 1, 2 or 3, as in "
-                "configs/deepspeed/zero2.json"
+                f"deepspeed.zero_optimization: {zero!r}; allowed: a section with stage 1, 2 or 3, and with "
+                "offload_optimizer as a section, as in configs/deepspeed/zero3-offload.json"
             )
         if self.zero_stage == 1 and self.dtype == "bfloat16":
             raise ValueError("ZeRO stage 1 with dtype bfloat16; allowed: 2 or 3, whose gradients are summed in float32")
