@@ -91,8 +91,8 @@ class Interval(Settings):
 
     @model_validator(mode="after")
     def _interval_is_ordered(self) -> Self:
-        if self.low >= self.high:
-            raise ValueError(f"low {self.low} with high {self.high}; allowed: low < high")
+        if self.low >= self.high or not self.low <= 1 <= self.high:
+            raise ValueError(f"low {self.low} with high {self.high}; allowed: low < high, with 1 between them")
         return self
 
 

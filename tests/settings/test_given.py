@@ -79,7 +79,7 @@ def test_every_workflow_takes_inputs_that_overrides_correct(graph: PythonFunctio
         ({"verify.kind": "code"}, "prompts.arithmetic.as_code=true", True),
         ({"optimize.preset": "none_such"}, "optimize.preset=grpo", True),
         ({"optimize.preset": "grpo", "optimize.objective": OBJECTIVE}, "optimize.preset=relaxed", True),
-        ({"optimize.objective": {"gate": {"low": 3.0, "high": 1.0}}}, "optimize.objective.gate.high=4", True),
+        ({"optimize.objective": {"gate": {"low": 1.0, "high": 1.0}}}, "optimize.objective.gate.high=4", True),
         ({"prompts.arithmetic": None, "prompts.source": "dapo"}, "prompts.source.answer=gold", False),
         ({"evaluate.benchmarks": ["none_such"]}, "evaluate.benchmarks=[held_out]", True),
         ({}, "seed=-1", False),

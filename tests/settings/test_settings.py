@@ -78,6 +78,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("updates_per_rollout=5", "updates_per_rollout: 5 does not divide the 16 updates"),
         ("optimize.preset=ppo", "optimize.preset: got 'ppo'; unknown preset; allowed: mu_grpo, relaxed, grpo, dr_grpo"),
         ("optimize.objective.gate.low=6", "optimize.objective.gate: low 6.0 with high 5.0; allowed: low < high"),
+        ("optimize.objective.gate.high=0.28", "low 0.0 with high 0.28; allowed: low < high, with 1 between them"),
         ("optimize.objective.gate.width=1", "optimize.objective.gate.width: unknown field (value 1)"),
         ("optimize.preset=rec_ring_nois optimize.objective.gate.outer_low=0.9", "allowed: outer_low < low"),
         ("optimize.preset=rec_ring_nois optimize.objective.gate.bounds=balance", "with kind ring; allowed: with kind"),
