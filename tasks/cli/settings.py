@@ -214,12 +214,16 @@ def settings_table(name: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("setting", "type", "default", "meaning"):
         table.add_column(column, overflow="fold")
-    for model, _ in FILES.values():
-        for entry in (entry for section in sections(model) for entry in section.entries):
-            if not name or f"{entry.path}.".startswith(f"{name}."):
-                kind = re.sub(r"\[(.*?)\]\(#.*?\)", r"\1", entry.type)
-                row = (entry.path, kind.replace("`", ""), entry.default, entry.meaning.replace("``", ""))
-                table.add_row(*map(escape, row))
+    entries = [entry for model, _ in FILES.values() for section in sections(model) for entry in section.entries]
+    for entry in entries:
+        if not name or f"{entry.path}.".startswith(f"{name}."):
+            kind = re.sub(r"\[(.*?)\]\(#.*?\)", r"\1", entry.type)
+            row = (entry.path, kind.replace("`", ""), entry.default, entry.meaning.replace("``", ""))
+            table.add_row(*map(escape, row))
     if not table.row_count:
+        for entry in entries:  # A section that occurs twice has its fields where it occurs first.
+            first = re.match(r"section \[`(.*?)`", entry.type)
+            if first and first[1] != entry.path and name.startswith(f"{entry.path}."):
+                return settings_table(first[1] + name.removeprefix(entry.path))
         raise SettingsError(f"{name}: no setting has this name; `mu-grpo settings` lists all of them.")
     return table

@@ -47,8 +47,13 @@ def test_every_preset_and_data_set_has_a_row(command: str, names: set[str]) -> N
     assert names <= {line[1:].split("  ")[0].strip() for line in printed.splitlines() if line[2:3].strip()}
 
 
-@pytest.mark.parametrize("name", ["optimize.objective.veto", "optimize.objective.veto.kappa"])
-def test_the_command_prints_a_part(name: str) -> None:
+KAPPA, KIND = "optimize.objective.veto.kappa", "rollout.engine.kind"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("optimize.objective.veto", KAPPA), (KAPPA, KAPPA), ("evaluate.engine.kind", KIND)]
+)
+def test_the_command_prints_a_part(name: str, shown: str) -> None:
     printed = CliRunner().invoke(app, ["settings", name]).stdout
-    assert "optimize.objective.veto.kappa" in printed
+    assert shown in printed
     assert "optimize.objective.gate.low" not in printed
