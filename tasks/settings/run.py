@@ -276,6 +276,7 @@ def _without_row(optimize: Mapping[str, Any]) -> dict[str, Any]:
 
 _SOURCES = {"path", "tiny", "arithmetic", "source"}
 _SOURCE_FIELDS = _SOURCES | {"revision", "held_out_path"}
+_QUOTES = ". Quote a value that has spaces, and the whole for the shell: \"evaluate.benchmarks='[{name: a}, b]'\""
 
 
 def _parse_overrides(text: str) -> dict[str, Any]:
@@ -288,15 +289,15 @@ def _parse_overrides(text: str) -> dict[str, Any]:
     for word in words:
         name, separator, value = word.partition("=")
         if not separator or not name:
-            raise SettingsError(f"overrides: {word!r} is not of the form field=value, as in optimize.preset=relaxed")
+            raise SettingsError(
+                f"overrides: {word!r} is not of the form field=value, as in optimize.preset=relaxed{_QUOTES}"
+            )
         try:
             change: Any = load_yaml(value)
         except RepeatedKeyError as error:
             raise SettingsError(f"overrides: {name}: {value!r}: {error}.") from None
         except yaml.YAMLError:
-            raise SettingsError(
-                f"overrides: {name}: {value!r} is not YAML. Quote a value that has spaces: {name}='[{{a: 1}}, b]'"
-            ) from None
+            raise SettingsError(f"overrides: {name}: {value!r} is not YAML{_QUOTES}") from None
         for key in reversed(name.split(".")):
             change = {key: change}
         changes = Settings.merge(changes, change)

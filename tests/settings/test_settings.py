@@ -193,7 +193,7 @@ def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        *((text, "is not of the form field=value") for text in ("seed", "=3", "seed 3")),
+        *((text, "Quote a value that has spaces, and the whole for") for text in ("seed", "=3", "seed 3")),
         ("evaluate.benchmarks=[{name: a}]", r"overrides: evaluate\.benchmarks: '\[\{name:' is not YAML\. Quote"),
         ("policy.tiny='{heads: 1, heads: 2}'", r"policy\.tiny: '\{heads: 1, heads: 2\}': the key 'heads' is in line 1"),
         ("policy.path='a b", "has a quotation mark that is not closed"),
