@@ -68,6 +68,8 @@ def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> d
     """Copy a policy's files into a folder, check them, and return facts about the source: the hub's commit."""
     patterns = _FILES + (_CODE if settings.trust_remote_code else [])
     facts: dict[str, Any] = {}
+    if settings.revision is not None and (source.startswith("s3://") or Path(source).expanduser().is_dir()):
+        raise DataError(f"policy.revision: {settings.revision!r} of {source}, which is not on the hub; allowed: null.")
     with TemporaryDirectory(dir=folder.parent) as fetched:
         if source.startswith("s3://"):
             local = Path(fetched)
