@@ -182,6 +182,11 @@ def load_trainer(
                 f"{folder}: all weights of this policy were trained, so optimize.lora cannot go on from it. Start from "
                 "the base policy, or leave optimize.lora out."
             )
+    elif (folder / ADAPTER).is_dir():
+        raise DataError(
+            f"{folder}: only adapters of this policy were trained, so training of all its weights cannot go on from "
+            "it. Start from the base policy, or keep its optimize.lora."
+        )
     backend = open_backend(fitting_scorer(model, settings.logp_chunk_tokens), settings)
     updates = load_optimizer(folder, backend)
     reference = None

@@ -77,6 +77,8 @@ def test_adapters_of_another_rank_are_refused(base: Path, responses: Responses, 
     other = SETTINGS.model_copy(update={"lora": LoraSettings(**{**LORA, "rank": 2})})
     with pytest.raises(ArtifactError, match=r"no adapter of shape \(2, 32\) for .*lora_A"):
         load_trainer(tmp_path / "policy", other, 12, 0, base)
+    with pytest.raises(DataError, match=r"only adapters of this policy were trained.*keep its optimize\.lora"):
+        load_trainer(tmp_path / "policy", settings(), 12, 0)
 
 
 def test_adapters_of_another_alpha_are_refused(base: Path, responses: Responses, tmp_path: Path) -> None:
