@@ -80,7 +80,7 @@ def measure(
     greedy = [sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY]
     correct_PK = np.array([sample["outcome"] == "correct" for sample in sampled], dtype=np.float64).reshape(-1, k)
     working = [sample["shows_working"] for sample in sampled]
-    working_PK = None if None in working else np.array(working, dtype=np.float64).reshape(-1, k)
+    working_P = None if None in working else np.array(working, dtype=np.float64).reshape(-1, k).mean(axis=1)
     majority_P = None if classes is None else majority(np.array(classes, dtype=np.int64).reshape(-1, k))
     level_P = [sample["level"] for sample in sampled[::k]]
     rewarded = [sample["reward"] for sample in sampled if rewards and sample["reward"] is not None]
@@ -93,7 +93,7 @@ def measure(
         "majority": None if majority_P is None else _estimate(majority_P),
         "k": k,
         "problems": len(correct_PK),
-        "working": None if working_PK is None else _estimate(working_PK.mean(axis=1)),
+        "working": None if working_P is None else _estimate(working_P),
         "response_tokens": float(np.mean([sample["response_tokens"] for sample in sampled])),
         "truncated": float(np.mean([sample["finish_reason"] == "length" for sample in sampled])),
         "outcomes": dict(Counter(str(sample["outcome"]) for sample in samples)),
@@ -105,6 +105,7 @@ def measure(
             "accuracy": correct_PK.mean(axis=1).tolist(),
             "majority": None if majority_P is None else majority_P.tolist(),
             "greedy": [float(correct) for correct in greedy] or None,
+            "working": None if working_P is None else working_P.tolist(),
         },
     }
 
@@ -146,7 +147,7 @@ def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = [one["benchmark"] for one in measured]
     if len(measured) == 1:
         return {**measured[0], "benchmarks": names}
-    k, working = {one["k"] for one in measured}, [one["working"] for one in measured]
+    k = {one["k"] for one in measured}
     rewards = [one["reward"] for one in measured if "reward" in one]
     return {
         "benchmarks": names,
@@ -157,7 +158,7 @@ def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "majority": _mean_over(measured, "majority"),
         "k": k.pop() if len(k) == 1 else 0,
         "problems": sum(one["problems"] for one in measured),
-        "working": None if None in working else {"value": float(np.mean([one["value"] for one in working]))},
+        "working": _mean_over(measured, "working"),
         "response_tokens": float(np.mean([one["response_tokens"] for one in measured])),
         "truncated": float(np.mean([one["truncated"] for one in measured])),
         "outcomes": dict(sum((Counter(one["outcomes"]) for one in measured), Counter())),

@@ -105,7 +105,7 @@ def study(
     return run_study
 
 
-@step("13", role="evaluate", judges=True, mapped=True)
+@step("14", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
     """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy
@@ -113,7 +113,7 @@ def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifac
     return evaluate_policy
 
 
-@step("10")
+@step("11")
 def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artifact]) -> Logic[Artifact]:
     """Average a policy's accuracies over benchmarks."""
     from tasks.evaluate.metrics import average_evaluations

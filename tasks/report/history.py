@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, Field
 
 from tasks.errors import DamagedError, DataError
 from tasks.evaluate.statistics import Interval
@@ -24,11 +24,6 @@ from tasks.train.metrics import EDGES
 Column = NDArray[np.float64]
 
 
-def _with_ends(value: Any) -> Any:
-    """Return an interval with ends; one without, such as a mean over benchmarks, gets its value as both ends."""
-    return dict.fromkeys(("low", "high"), value["value"]) | value if isinstance(value, dict) else value
-
-
 class Result(FlyteModel):
     """Accuracies of a policy on one benchmark, or their averages over several: the contents of metrics.json."""
 
@@ -39,7 +34,7 @@ class Result(FlyteModel):
     """pass@n by n: the expected share of problems with at least one correct sample of n; empty over benchmarks."""
     majority: Interval | None = None
     """Share of problems where the majority of the samples gives the correct answer."""
-    working: Annotated[Interval | None, BeforeValidator(_with_ends)] = None
+    working: Interval | None = None
     """Share of the sampled responses that show their working."""
     response_tokens: float
     truncated: float

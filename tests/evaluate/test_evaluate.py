@@ -95,7 +95,8 @@ def test_metrics_of_known_samples() -> None:
     assert metrics["greedy"]["value"] == 0.5
     assert {k: one["value"] for k, one in metrics["pass"].items()} == {"1": 0.5, "2": 1.0}
     assert metrics["majority"]["value"] == 0.75
-    assert metrics["by_problem"] == {"accuracy": [0.5, 0.5], "majority": [0.5, 1.0], "greedy": [1.0, 0.0]}
+    shares = {"accuracy": [0.5, 0.5], "majority": [0.5, 1.0], "greedy": [1.0, 0.0], "working": [0.5, 0.5]}
+    assert metrics["by_problem"] == shares
     assert metrics["working"]["value"] == 0.5
     assert (metrics["k"], metrics["problems"]) == (2, 2)
     assert metrics["by_level"] == {"1": 0.5, "2": 0.5}
@@ -130,6 +131,7 @@ def test_benchmarks_have_equal_weights_in_the_mean() -> None:
     assert (mean["benchmarks"], mean["problems"], mean["k"]) == (["small", "large"], 12, 0)
     assert mean["outcomes"] == {"correct": 7, "wrong": 37}
     assert mean["greedy"] is None
+    assert mean["working"] == mean["accuracy"]  # Here correct responses show working.
     assert mean["majority"]["value"] == pytest.approx((0.75 + 0.1) / 2)
     assert combine([small]) == {**small, "benchmarks": ["small"]}
 
