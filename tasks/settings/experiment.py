@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import Number, Settings, read_yaml
+from tasks.settings.base import STORES, Number, Settings, read_yaml
 from tasks.settings.run import RunSettings
 
 if TYPE_CHECKING:
@@ -160,7 +160,9 @@ def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
         raise SettingsError(f"{path}: holds no experiment; allowed: the keys store and experiment.")
     if unknown := [str(key) for key in values if key not in ("store", "experiment")]:
         raise SettingsError(f"{path}: {', '.join(unknown)} beside experiment; allowed: the keys store and experiment.")
-    return ExperimentSettings.parse(values["experiment"]), str(values.get("store", "runs"))
+    if not isinstance(store := values.get("store", "runs"), str):
+        raise SettingsError(f"{path}: store: got {store!r}; allowed: {STORES}.")
+    return ExperimentSettings.parse(values["experiment"]), store
 
 
 def _merge_layers(name: str, layers: Iterable[Changes], overrides: str) -> RunSettings:

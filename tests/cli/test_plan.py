@@ -206,6 +206,9 @@ def test_a_key_beside_an_experiment_is_not_ignored(tmp_path: Path) -> None:
     config.write_text((ROOT / "configs/reproduce-tiny.yaml").read_text() + "seeds: [5]\noverrides: seed=3\n")
     with pytest.raises(SettingsError, match="seeds, overrides beside experiment; allowed: the keys store and exper"):
         read_experiment(config)
+    config.write_text("store:\nexperiment: {}\n")
+    with pytest.raises(SettingsError, match="store: got None; allowed: a folder, or s3"):
+        read_experiment(config)
 
 
 @pytest.mark.usefixtures("offline")
