@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from tasks.cluster.rates import Pool, Rates, passes
 from tasks.cluster.shapes import BYTES, Shape
 from tasks.data.arithmetic import split
+from tasks.errors import SettingsError
 from tasks.settings import EvaluationSettings, RunSettings
 from tasks.settings.deployment import Role
 from tasks.settings.evaluate import Measure
@@ -117,10 +118,16 @@ def baseline_mu(run: RunSettings) -> int:
 
 
 def problem_count(run: RunSettings, measure: Measure) -> int:
-    """Return the number of problems of a benchmark without a download; ``evaluate.problems`` if it is unknown."""
+    """Return the number of problems of a benchmark without a download; ``evaluate.problems`` if it is unknown.
+
+    Raises:
+        SettingsError: the benchmark is generated, and its held-out share is too small for a problem.
+    """
     source, most = measure.benchmark.source, measure.benchmark.problems
     if source is not None and source.arithmetic is not None:
         held_out = len(split(list(source.arithmetic.levels), source.arithmetic.held_out_share)[1])
+        if not held_out:
+            raise SettingsError(f"{measure.benchmark.name}: no problem is held out; allowed: a larger held_out_share")
         return min(held_out, most or held_out)
     return most or run.evaluate.problems
 

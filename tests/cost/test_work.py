@@ -11,6 +11,7 @@ from tasks.cluster.plan import ClusterPlan, plan_cluster
 from tasks.cluster.rates import EngineRates, Rates, assumed_rates, pool_of
 from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import Prediction, baseline_mu, predict, problem_count
+from tasks.errors import SettingsError
 from tasks.settings import RunSettings
 from tasks.settings.deployment import VARIABLE
 from tests.cost import COSTS, PRICES, SHAPE, WEIGHTS, paper
@@ -122,6 +123,9 @@ def test_a_generated_set_has_no_more_problems_than_it_holds_out() -> None:
     for asked, counted in ((500, 59), (20, 20)):
         run = RunSettings.read(ROOT / "tools/small.yaml", f"prompts.arithmetic.levels=[1] evaluate.problems={asked}")
         assert [problem_count(run, measure) for measure in run.measures] == [counted]
+    run = RunSettings.read(ROOT / "tools/small.yaml", "prompts.arithmetic.held_out_share=0.0001")
+    with pytest.raises(SettingsError, match="held_out: no problem is held out"):
+        problem_count(run, run.measures[0])
 
 
 def test_one_process_worked_numbers() -> None:
