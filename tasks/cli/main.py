@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -323,6 +324,9 @@ def _console() -> Console:
 
 def run() -> None:
     """Run the command; errors that a user can fix are printed without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # Tables have characters that ASCII lacks.
+            stream.reconfigure(errors="replace")
     try:
         app()
     except UserError as error:

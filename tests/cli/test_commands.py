@@ -1,9 +1,12 @@
 """The mu-grpo command, run as a user runs it."""
 
+import sys
+from io import BytesIO, TextIOWrapper
+
 import pytest
 from typer.testing import CliRunner
 
-from tasks.cli.main import app
+from tasks.cli.main import app, run
 from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS
 from tasks.store import Store
 from tests.cli.synthetic import command, run_refused
@@ -57,3 +60,11 @@ def test_the_command_prints_a_part(name: str, shown: str) -> None:
     printed = CliRunner().invoke(app, ["settings", name]).stdout
     assert shown in printed
     assert "optimize.objective.gate.low" not in printed
+
+
+def test_tables_are_printed_where_only_ascii_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(BytesIO(), encoding="ascii"))
+    monkeypatch.setattr(sys, "argv", ["mu-grpo", "algorithms"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 0
