@@ -70,9 +70,15 @@ def sha256(path: Path) -> str:
 
 
 def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
-    """Return digest and size of every file below a folder, by relative name; flush the files first if ``flushed``."""
+    """Return digest and size of every file below a folder, by relative name; flush the files first if ``flushed``.
+
+    A file is then readable for those who can read the folder: safetensors makes files only for their owner.
+    """
+    mode = folder.stat().st_mode & 0o666
 
     def entry(path: Path) -> FileEntry:
+        if (path.stat().st_mode ^ mode) & 0o444:
+            path.chmod(mode)
         if flushed:
             flush(path)
         return FileEntry(sha256=sha256(path), bytes=path.stat().st_size)

@@ -58,6 +58,13 @@ def test_the_digest_covers_content_and_parents(store: Store, tmp_path: Path) -> 
     assert write(store, settings={"a": 2}, seed=4) == write(store), "work upon it would not be found"
 
 
+def test_those_who_can_read_the_folder_can_read_its_files(store: Store) -> None:
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.txt").touch(0o600)  # as safetensors does
+    folder = store.path(draft.ref)
+    assert (folder / "data.txt").stat().st_mode & 0o666 == folder.stat().st_mode & 0o666
+
+
 def test_a_writer_that_fails_leaves_nothing(store: Store) -> None:
     def fail() -> None:
         with store.write("prompts", settings={}, parents={}, seed=0) as draft:
