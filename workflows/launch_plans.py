@@ -85,6 +85,11 @@ def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, object]:
         experiment.runs(DEPLOYMENT.store)  # This reports mistakes in a run's settings at registration.
         return {"experiment": experiment, "store": DEPLOYMENT.store}
     settings = RunSettings.read(config, f"store={DEPLOYMENT.store}")
+    if settings.alternates and graph is not evaluation:
+        raise SettingsError(
+            f"updates_per_rollout: got {settings.updates_per_rollout} in a plan of a workflow that generates once per "
+            "stage; allowed: null. `pyflyte run --remote workflows/grpo.py` starts a run that alternates."
+        )
     # Without the preset's row of the objective, so that a preset in ``overrides`` brings its own.
     values = dict(settings) | {"optimize": Given[OptimizeSettings].model_validate(settings.given()["optimize"])}
     if graph is evaluation:  # It has no input ``rollout``, whose engine a run evaluates with.

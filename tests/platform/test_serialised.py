@@ -147,6 +147,7 @@ def written(config: Path) -> dict[str, Any]:
     [
         ({"schedule": "every day"}, r"launch_plans\.weekly\.schedule: got 'every day'; allowed: a cron expression"),
         ({"config": "none.yaml"}, r"launch_plans\.weekly\.config: .*none\.yaml: No such file"),
+        ({"config": "configs/tiny-cpu-grpo.yaml"}, r"weekly\.config: updates_per_rollout: got 4 in a plan"),
     ],
 )
 def test_a_wrong_launch_plan_is_refused(changes: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
