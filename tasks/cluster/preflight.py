@@ -7,6 +7,7 @@ from functools import partial
 
 from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Target, Unknown, run_check
 from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, NodeMatch, Obstacle, match_node, role_pod
+from tasks.cluster.rates import used_gpus
 from tasks.cluster.services import check_flyte, check_image, probe_store, version_numbers
 from tasks.formats import first_names
 from tasks.settings import RunSettings
@@ -130,6 +131,10 @@ class _Cluster:
         return "failed", f"{KUBEFLOW} has no pytorchjobs here, and train_nodes is {nodes}", fix
 
     def _admission(self, role: Role, pod: Object) -> Result:
+        setting, used = used_gpus(self._run).get(role, ("", 0))
+        if 0 < (gpus := self._deployment.pods[role].gpus) < used:  # Without GPUs, processes train on the CPU.
+            fix = f"Raise gpus in pods.{role} of the deployment, or lower {setting}"
+            return "failed", f"it has {gpus} GPUs, and {setting} is {used}", fix
         refusal, template = self._api.refusal(pod), self._deployment.pods[role].template
         if not refusal:
             return "ok", "the API server admits it", ""

@@ -41,6 +41,15 @@ class Pool:
         return pod.gpus * (price.spot if pod.interruptible else price.on_demand)
 
 
+def used_gpus(run: RunSettings) -> dict[Role, tuple[str, int]]:
+    """Return the number of GPUs that the step of each role uses, after the name of the setting that says so."""
+    return {
+        "rollout": ("rollout.engine.tensor_parallel", run.rollout.engine.tensor_parallel),
+        "evaluate": ("evaluate.engine.tensor_parallel", run.evaluation_engine.tensor_parallel),
+        "train": ("optimize.backend.processes", run.optimize.backend.processes),
+    }
+
+
 def pool_of(
     run: RunSettings, gpus: int, accelerator: str | None, costs: CostSettings, deployment: DeploymentSettings | None
 ) -> Pool:
@@ -56,13 +65,8 @@ def pool_of(
     """
     if gpus == 0:
         return Pool(0, {}, run.optimize.backend.processes, 1, costs)
-    wanted: dict[Role, tuple[str, int]] = {
-        "rollout": ("rollout.engine.tensor_parallel", run.rollout.engine.tensor_parallel),
-        "evaluate": ("evaluate.engine.tensor_parallel", run.evaluation_engine.tensor_parallel),
-        "train": ("optimize.backend.processes", run.optimize.backend.processes),
-    }
     settings, pods = deployment or DeploymentSettings(), dict[Role, PodSettings]()
-    for role, (setting, used) in wanted.items():
+    for role, (setting, used) in used_gpus(run).items():
         pod = settings.pods[role] if deployment else PodSettings(gpus=used, interruptible=role != "train")
         if pod.gpus < used:
             raise SettingsError(

@@ -38,6 +38,12 @@ def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer
     assert too_many.found == "fits 1 of 5 nodes, which hold 2 of the 3 that must run at once"
 
 
+def test_a_pod_with_fewer_gpus_than_its_step_uses_is_named(gpu_pool: ApiServer, ask: Ask) -> None:
+    eight = "optimize.backend.kind=deepspeed optimize.backend.deepspeed=configs/deepspeed/zero2.json"
+    found = ask(gpu_pool, overrides=f"{eight} optimize.backend.processes=8")["pod of train"]
+    assert (found.state, found.found) == ("failed", "it has 4 GPUs, and optimize.backend.processes is 8")
+
+
 def test_an_alternating_run_needs_no_pool_for_generation(gpu_pool: ApiServer, ask: Ask, flyte: Flyte) -> None:
     pods = yaml.safe_load((ROOT / "configs/deployments/gpu-4.yaml").read_text())["pods"]
     changes: dict[str, object] = {"pods": {**pods, "rollout": pods["rollout"] | {"template": "mu-grpo-elsewhere"}}}
