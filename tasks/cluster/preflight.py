@@ -125,6 +125,9 @@ class _Cluster:
         nodes = self._deployment.train_nodes
         if nodes == 1:
             return "ok", "not needed for train_nodes 1", ""
+        if self._run.optimize.backend.kind == "torch":
+            fix = "Set optimize.backend.kind: deepspeed, or train_nodes: 1"
+            return "failed", f"optimize.backend.kind is torch, and train_nodes is {nodes}", fix
         if "pytorchjobs" in [one["name"] for one in self._api.ask(f"/apis/{KUBEFLOW}").get("resources", ())]:
             return "ok", f"{KUBEFLOW} is served", ""
         fix = "Install Kubeflow's training operator v1 and enable Flyte's pytorch plugin, or set train_nodes: 1"

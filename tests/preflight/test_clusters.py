@@ -13,6 +13,8 @@ from tests.preflight.services import ALTERNATING, Flyte
 from tests.preflight.spoiled import ACCELERATOR, GPU, GPU_NODES, Wrong, nodes, rows_not_ok
 from tools import ROOT
 
+DEEPSPEED = "optimize.backend.kind=deepspeed optimize.backend.deepspeed=configs/deepspeed/zero2.json"
+
 
 def test_the_development_cluster_passes(ask: Ask) -> None:
     """It has one node without GPUs. The store of the run is a folder."""
@@ -26,21 +28,22 @@ def test_the_development_cluster_passes(ask: Ask) -> None:
 
 def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer, ask: Ask) -> None:
     found = ask(gpu_pool, changes={"train_nodes": 2})
+    assert found["PyTorchJob"].found == "optimize.backend.kind is torch, and train_nodes is 2"
+    found = ask(gpu_pool, overrides=DEEPSPEED, changes={"train_nodes": 2})
     assert found["PyTorchJob"].state == "failed"
     assert "kubeflow.org/v1 has no pytorchjobs here, and train_nodes is 2" in found["PyTorchJob"].found
     assert "training operator v1" in found["PyTorchJob"].fix
     gpu_pool.apis["kubeflow.org/v1"] = ["pytorchjobs", "pytorchjobs/status"]
-    found = ask(gpu_pool, changes={"train_nodes": 2})
+    found = ask(gpu_pool, overrides=DEEPSPEED, changes={"train_nodes": 2})
     assert found["PyTorchJob"].state == "ok"
     assert found["nodes for train"].state == "ok"
-    too_many = ask(gpu_pool, changes={"train_nodes": 3})["nodes for train"]
+    too_many = ask(gpu_pool, overrides=DEEPSPEED, changes={"train_nodes": 3})["nodes for train"]
     assert too_many.state == "failed"
     assert too_many.found == "fits 1 of 5 nodes, which hold 2 of the 3 that must run at once"
 
 
 def test_a_pod_with_fewer_gpus_than_its_step_uses_is_named(gpu_pool: ApiServer, ask: Ask) -> None:
-    eight = "optimize.backend.kind=deepspeed optimize.backend.deepspeed=configs/deepspeed/zero2.json"
-    found = ask(gpu_pool, overrides=f"{eight} optimize.backend.processes=8")["pod of train"]
+    found = ask(gpu_pool, overrides=f"{DEEPSPEED} optimize.backend.processes=8")["pod of train"]
     assert (found.state, found.found) == ("failed", "it has 4 GPUs, and optimize.backend.processes is 8")
 
 
