@@ -23,6 +23,7 @@ from tasks.flyte import decks
 from tasks.flyte.attempts import ERROR_PATH, close_connections_at_exit, to_flyte_error
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT
+from tasks.process.interruption import Interrupted
 from tasks.settings import OptimizeSettings
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
@@ -98,10 +99,12 @@ def relay_errors() -> Iterator[None]:
         os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SHUTDOWN_SECONDS))
         try:
             yield
-        except (FlyteException, IgnoreOutputs):
-            if not error_file.is_file():
+        except (FlyteException, IgnoreOutputs) as error:
+            if error_file.is_file():
+                kind, message = json.loads(error_file.read_text())
+                raise resolve_name(kind)(message) from None
+            if type(error.__context__).__name__ != "SignalException":  # A node without rank 0 ignores outputs, too.
                 raise
-            kind, message = json.loads(error_file.read_text())
-            raise resolve_name(kind)(message) from None
+            raise Interrupted("stopped by a signal. Start the same command again: it continues.") from None
         finally:
             del os.environ[ERROR_PATH]

@@ -1,15 +1,19 @@
 """The end of a pod: no connection stays open, and a group of processes has the time to save."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from flyteidl.core import literals_pb2
+from flytekit.extend import IgnoreOutputs
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.launcher.api import LaunchConfig
 
 from tasks.flyte.training import SHUTDOWN_SECONDS, relay_errors
+from tasks.process.interruption import Interrupted
 from tests.platform import own
 from tests.platform.propeller import filled, literals
 from tests.workflows.test_retry import SETTINGS
@@ -44,3 +48,13 @@ def test_torch_gives_time_for_a_checkpoint(told: str | None, seconds: int, monke
     monkeypatch.setattr(os, "environ", {SHUTDOWN: told} if told else {})
     with relay_errors():
         assert LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=1).shutdown_timeout == seconds
+
+
+@pytest.mark.parametrize(
+    ("cause", "raised"), [(SignalException("", signal.SIGTERM), Interrupted), (None, IgnoreOutputs)]
+)
+def test_a_signal_before_a_group_can_save_interrupts_it(cause: Exception | None, raised: type[Exception]) -> None:
+    outputs = IgnoreOutputs()
+    outputs.__context__ = cause
+    with pytest.raises(raised), relay_errors():
+        raise outputs
