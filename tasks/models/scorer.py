@@ -94,7 +94,8 @@ class Scorer(nn.Module):
         model.set_attn_implementation(attention)
         self.model: PreTrainedModel = model
         self._chunk_tokens: int = chunk_tokens
-        self.packed: bool = attention == PACKED_ATTENTION
+        # Some models keep their own attention, whatever is set.
+        self.packed: bool = model.config.get_text_config()._attn_implementation == PACKED_ATTENTION
         self._logit_scale: float = logit_scale
         self._cap: float | None = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 

@@ -60,6 +60,9 @@ PADDED: dict[str, PretrainedConfig] = {
     "places by ALiBi": shaped("bloom", vocab_size=40, hidden_size=32, n_layer=2, n_head=4),
     "places by ALiBi, too": shaped("mpt", vocab_size=40, d_model=32, n_heads=4, n_layers=2, max_seq_len=64),
     "attention that hands nothing on": shaped("stablelm", **SHAPE),
+    "attention that cannot be set": shaped(
+        "gpt_neo", **LAYERS, attention_types=[[["local"], 2]], num_heads=4, window_size=4, max_position_embeddings=32
+    ),
     "sinks": shaped("gpt_oss", **HEADS, num_local_experts=4, num_experts_per_tok=2, sliding_window=4),
     "caps of attention and logits": shaped(
         "gemma2", **HEADS, final_logit_softcapping=3.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=8
