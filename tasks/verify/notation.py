@@ -20,6 +20,7 @@ _NUMBER = r"\d+(?:\.\d+)?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
 _GAP = r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))"
 _TEXT = r"\\(?:text|mbox|textbf|textrm|textnormal|mathrm)\s*\{"
+_UNIT = re.compile(r"(?<![a-zA-Z\\])(?:i(?![a-zA-Z{_])(?<!\{i(?=\}))|I(?=\s*\^))|(?:(?<=frac|sqrt)|(?<=[}^]))\{i\}")
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 _SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
 _VULGAR = (
@@ -182,7 +183,8 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     (
         "i is the imaginary unit unless it is an index",
         r"^(?!.*(?:\\sum|\\prod|_\{?i|[jk](?![a-zA-Z]))).*$",
-        lambda found: re.sub(r"(?<![a-zA-Z\\{])i(?![a-zA-Z{_])|(?<=\\frac\{)i(?=\})", " I ", found[0]),
+        # In braces, because math-verify drops the exponent of a bare I.
+        lambda found: _UNIT.sub("{I}", found[0]),
     ),
     ("currencies are units", r"\\?[€£¥₹]|\\(?:euro|pounds)(?![a-zA-Z])", ""),
     (

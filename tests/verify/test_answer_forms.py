@@ -60,6 +60,11 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}"]}),
     (r"2\pi", {C: ["2\u03c0"]}),
+    # the imaginary unit, also at the start of a group; its exponent counts
+    ("3+2i", {W: ["3+2i^2"]}),
+    ("i^2 R", {C: ["-R", "I^2R"], W: ["IR"]}),
+    (r"\frac{1}{2}+\frac{i\sqrt{3}}{2}", {C: [r"\frac{1}{2} + \frac{\sqrt{3}}{2}i", r"e^{i\pi/3}"]}),
+    ("i, -i", {C: [r"\{i,-i\}", r"\sqrt{-1}, \frac{1}{i}"], W: [r"\hat{i}, -\hat{i}"]}),
     # expressions that are not evaluated, which can be the problem itself
     ("69", {C: [r"57+3\cdot 4"]}),
     ("385", {C: [r"\sum_{k=1}^{10} k^2"]}),
