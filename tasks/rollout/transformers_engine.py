@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
+from tasks.errors import DataError
 from tasks.models.loading import enough_memory, load_model, longrope_tokens, stop_token_ids
 from tasks.rollout.engine import OnDone, Request, Response, Sampling, Work
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # so that a machine with torch and transformers alone can mea
 
 LEAVE_SHARE = 0.25
 """Share of complete rows at which they are removed from a batch, which copies the KV cache."""
+_OWN_STATE = ("minimax", "recurrent_gemma")
+"""Models with a state that is not in the cache."""
 _FIX = "Lower rollout.engine.batch_size (and evaluate.engine.batch_size where it is set) or max_new_tokens."
 
 
@@ -45,13 +48,23 @@ class _Rows:
 
 
 class TransformersEngine:
-    """An engine around a causal language model, on the model's device."""
+    """An engine around a causal language model, on the model's device.
+
+    Raises:
+        DataError: the model has no cache that the engine can keep.
+    """
 
     def __init__(self, model: PreTrainedModel, stop_ids: Sequence[int], batch_size: int) -> None:
         self.context_tokens = _context_tokens(model.config.get_text_config())
         self._model = model
         # Models without attention have another name for the cache, and take no mask for cached tokens.
-        self._recurrent = "cache_params" in inspect.signature(model.forward).parameters
+        known = inspect.signature(model.forward).parameters.keys()
+        self._recurrent = "cache_params" in known
+        if not known & {"cache_params", "past_key_values"} or model.config.model_type in _OWN_STATE:
+            raise DataError(
+                f"policy: a {model.config.model_type} model keeps the state of earlier tokens where the transformers "
+                "engine cannot, so its responses would be wrong. Take a policy of another architecture."
+            )
         self._stop = torch.tensor(list(stop_ids), device=model.device)
         self._batch_size = batch_size
         self.work = Work()

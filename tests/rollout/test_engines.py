@@ -15,18 +15,19 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.errors import DeviceError, SettingsError, UserError
+from tasks.errors import DataError, DeviceError, SettingsError, UserError
 from tasks.models.loading import enough_memory, load_model, load_tokenizer, stop_token_ids
 from tasks.models.step import prepare_policy
 from tasks.process.resident import release
 from tasks.rollout import vllm_engine
 from tasks.rollout.engine import Engine, Request, Response, Sampling, Work, engine_of, load_engine, sampling_seed
 from tasks.rollout.requests import build_requests
+from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.settings.devices import VllmSettings
 from tasks.store import Store
 from tests.conftest import SMALL
-from tests.models.families import SHAPE, brought, shaped
+from tests.models.families import SHAPE, brought, made, shaped
 
 TWENTY = Sampling(20)
 PROMPTS = ["12+3*4=", "5*6=", "(2+3)*4-5=", "99+9*9=", "7="]
@@ -215,6 +216,13 @@ def test_vllm_that_does_not_start_is_tried_again_unless_its_settings_are_wrong(
     with pytest.raises(kind, match=rf"vllm cannot load .*: {error}") as raised:
         vllm_engine.VllmEngine(policy_folder, VllmSettings(kind="vllm"))
     assert raised.value.recoverable == (kind is DeviceError)
+
+
+@pytest.mark.parametrize("kind", ["rwkv", "recurrent_gemma"])
+def test_models_whose_state_is_not_in_the_cache_are_refused(kind: str) -> None:
+    config = shaped(kind, **SHAPE, attention_hidden_size=32, lru_width=32, block_types=["recurrent", "attention"])
+    with pytest.raises(DataError, match=f"a {kind} model keeps the state of earlier tokens where the transformers"):
+        TransformersEngine(made(config), [1], 4)
 
 
 @pytest.mark.parametrize("asked", [None, 64, 20])
