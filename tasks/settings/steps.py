@@ -138,7 +138,8 @@ class PromptsSettings(Settings):
     def held_out(self) -> SourceSettings | None:
         """Return the source of the held-out rows; None if no rows are held out."""
         if self.held_out_path is not None:
-            return SourceSettings(path=self.held_out_path)
+            fields = self.rows.model_dump(include={"prompt", "answer", "id", "gold"})
+            return SourceSettings(path=self.held_out_path, **fields)
         if self.arithmetic is not None:
             return self.rows
         return self.rows.model_copy(update={"share": self.held_out_share}) if self.held_out_share else None

@@ -130,9 +130,10 @@ def test_a_file_that_changed_after_the_run_started_is_refused(store: Store, tmp_
 
 
 def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path: Path) -> None:
-    path = write(tmp_path, [{"prompt": "a?", "answer": "1"}, {"prompt": "b?", "answer": "1"}])
-    other = write(tmp_path, [{"prompt": "B ?", "answer": "1"}], "other.jsonl")
-    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_path=str(other))
+    path = write(tmp_path, [{"q": "a?", "a": "1"}, {"q": "b?", "a": "1"}])
+    other = write(tmp_path, [{"q": "B ?", "a": "1"}], "other.jsonl")
+    source = {"path": str(path), "prompt": "q", "answer": "a"}
+    settings = PromptsSettings.parse({"prompts_per_stage": 1, "source": source, "held_out_path": str(other)})
     held_out = prepare_held_out(store, settings, 1)
     assert [row["prompt"] for row in training(store, settings, held_out)] == ["a?"]
 
