@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
 from tasks.errors import ArtifactError
-from tasks.models.files import GENERATION
+from tasks.models.files import GENERATION, read_json
 from tasks.models.loading import OPTIMIZER, folder_weights
 from tasks.models.lora import ADAPTER, merge_adapters, save_adapters
 from tasks.process.interruption import stop, stop_requested
@@ -48,6 +48,10 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
         save_adapters(folder / ADAPTER, weights, lora)
         whole = dict(merge_adapters(folder_weights(previous), weights, lora))
         save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+        # transformers would otherwise round the merged weights to the dtype of the base policy.
+        config = read_json(previous / "config.json") | {"dtype": "float32"}
+        config.pop("torch_dtype", None)
+        (folder / "config.json").write_text(json.dumps(config, indent=2))
     else:
         parameters = dict(backend.model.named_parameters(remove_duplicate=False))
         buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}
@@ -55,7 +59,7 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
         backend.model.generation_config = GenerationConfig()
         backend.model.save_pretrained(folder, state_dict={**buffers, **weights})
         (folder / GENERATION).unlink(missing_ok=True)
-    for pattern in _TAKEN_ALONG if lora is None else (*_TAKEN_ALONG, "config.json"):
+    for pattern in _TAKEN_ALONG:
         for file in previous.glob(pattern):
             shutil.copyfile(file, folder / file.name)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from tasks.errors import ArtifactError, DataError
 from tasks.models.loading import load_model
@@ -65,7 +66,11 @@ def test_the_first_update_has_ratio_one_and_moves_adapters_alone(base: Path, res
 
 
 def test_merged_weights_are_the_policy_with_its_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:
-    expected = logp(trained(base, responses, tmp_path / "policy").backend, responses)
+    narrow = shutil.copytree(base, tmp_path / "narrow")
+    text = (base / "config.json").read_text()
+    (narrow / "config.json").write_text(text.replace('"dtype": "float32"', '"torch_dtype": "bfloat16"'))
+    expected = logp(trained(narrow, responses, tmp_path / "policy").backend, responses)
+    assert AutoConfig.from_pretrained(tmp_path / "policy").dtype == torch.float32
     assert (expected - logp(of(base), responses)).abs().max() > 0.01
     torch.testing.assert_close(logp(of(tmp_path / "policy"), responses), expected, rtol=0, atol=1e-5)
     both = peft.PeftModel.from_pretrained(load_model(base), tmp_path / "policy" / ADAPTER)
