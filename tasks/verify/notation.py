@@ -153,6 +153,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("a number may end with its point", r"(?<=\d)\.(?=\s*(?:[,;)\]/*+\-^]|\\?\}|\\right|$))", ""),
     ("1 1/2 is a mixed number", r"(?<![\w.^_/}])(?<![\w.^_/}] )(\d+) +(\d+) */ *(\d+)(?![\w.^!])", r"\1\\frac{\2}{\3}"),
     ("a fraction has these names too", r"\\(?:nicefrac|sfrac|xfrac|flatfrac)(?=\s*\{)", r"\\frac"),
+    (
+        "a fraction in per cent is a decimal",
+        r"(\d{0,9})\s*\\[cdt]?frac\s*(?:\{(\d{1,9})\}\s*\{([1-9]\d{0,8})\}|(\d)([1-9]))\s*\\%",
+        lambda found: rf"{int(found[1] or 0) + int(found[2] or found[4]) / int(found[3] or found[5]):.12f}\%",
+    ),
     ("\\over makes a fraction", r"\{([^{}]+?)\\over(?![a-zA-Z])([^{}]+)\}", r"{\\frac{\1}{\2}}"),
     ("\\over makes a fraction", r"^([^{}]+?)\\over(?![a-zA-Z])([^{}]+)$", r"\\frac{\1}{\2}"),
     (
