@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
+from math_verify.grader import INVERSE_RELATIONS
 from sympy.core.relational import Relational
 
 from tasks.verify.notation import choice, has_base, has_second_number, mixed_text, plain_text, readings, words
@@ -17,6 +18,7 @@ from tasks.verify.verdicts import Outcome
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
 # is not an answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+INVERSE_RELATIONS.setdefault(sympy.Ne, sympy.Ne)  # math-verify raises where it compares x != 3 with another relation.
 _DECIMALS, _DIGITS = 6, 15
 """Defaults of math-verify: decimals for the comparison of floats, digits for the difference of other numbers."""
 _SIGNIFICANT = 5

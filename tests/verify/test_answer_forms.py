@@ -99,6 +99,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("6", {W: ["7 = 6", "x = 7 = 6"]}),
     (r"\pi", {W: [r"x = \pi = 3.14"]}),
     ("3.14", {C: [r"x = \pi = 3.14"]}),
+    (r"x \ne 3", {C: [r"3 \neq x"], W: [r"x \ne 4", "x > 3", "3"]}),
     # letters and words, and products of variables
     (r"\text{east}", {C: ["East"]}),
     ("Paris", {W: ["rapis"]}),
