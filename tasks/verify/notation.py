@@ -211,6 +211,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     ("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),
     ("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
+    (
+        "math-verify reads no plus-minus sign inside of a group",
+        r"^(?!.*(?:\\\{|,|\\pm.*\\pm))[^{]*\{.*\\pm.*$",
+        lambda found: ",".join(found[0].replace(r"\pm", sign) for sign in "+-"),
+    ),
     ("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
     ("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
     ("a group around the whole answer is not a set", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),

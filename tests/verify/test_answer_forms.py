@@ -61,6 +61,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}"]}),
     (r"2\pi", {C: ["2\u03c0"]}),
     (r"16\frac{2}{3}\%", {C: [r"\frac{50}{3}\%", r"\frac16", "16.666667%"], W: [r"16\frac13\%", r"\frac16\%"]}),
+    (r"\frac{1\pm\sqrt5}{2}", {C: [r"\frac{1-\sqrt5}{2}, \frac{1+\sqrt5}{2}"], W: [r"\frac{1+\sqrt5}{2}"]}),
     # the imaginary unit, also at the start of a group; its exponent counts
     ("3+2i", {W: ["3+2i^2"]}),
     ("i^2 R", {C: ["-R", "I^2R"], W: ["IR"]}),
