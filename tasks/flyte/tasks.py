@@ -30,7 +30,7 @@ def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
     return prepare
 
 
-@step("8", role="prefetch", judges=True, mapped=True)
+@step("9", role="prefetch", judges=True, mapped=True)
 def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     """Read the problems of a benchmark."""
     from tasks.data.benchmarks import prepare_benchmark as prepare
@@ -38,7 +38,7 @@ def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     return prepare
 
 
-@step("9", role="prefetch", judges=True)
+@step("10", role="prefetch", judges=True)
 def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Logic[Artifact]:
     """Read the rows that a run trains on, without the problems of its benchmarks."""
     from tasks.data.training import prepare_training_set as prepare
@@ -62,7 +62,7 @@ def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, 
     return generate_shard
 
 
-@step("9", role="verify", judges=True, mapped=True)
+@step("10", role="verify", judges=True, mapped=True)
 def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Logic[Artifact]:
     """Judge every response of a stage."""
     from tasks.verify.step import verify_rollouts
@@ -70,7 +70,7 @@ def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) ->
     return verify_rollouts
 
 
-@step("13", role="train", trains=True)
+@step("14", role="train", trains=True)
 def optimize(
     inputs: Keyed[OptimizeInputs],
     reference: Artifact,
@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("19", role="train", judges=True, trains=True, colocated=True)
+@step("20", role="train", judges=True, trains=True, colocated=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
@@ -95,7 +95,7 @@ def alternate(
     return train_alternating
 
 
-@step("15", role="train", judges=True)
+@step("16", role="train", judges=True)
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:
