@@ -209,6 +209,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"(?<=[\d}])\s*(?:[cdkm]m|(?<= )(?:m|in|ft|yd|mi|inches|feet|meters|units))\s*\^\s*\{?[23]\}?\s*$",
         "",
     ),
+    (
+        "a rate is a unit",
+        rf"(?<=[\d}}]){_GAP}+(?:[ck]?m|mi|ft|miles|feet|meters)\s*(?:/|per )\s*(?:h|hr|hour|min|minute|s|sec|second)"
+        r"(?:\s*\^\s*\{?2\}?)?\s*$",
+        "",
+    ),
     ("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),
     ("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
     (

@@ -33,16 +33,6 @@ def test_every_ancestor_is_there_once_and_a_repeated_one_is_marked(store: Store)
     assert len(tree) - len(expanded) == 2 * (1 + 2 + 2)
 
 
-def test_a_line_names_the_step_its_settings_and_its_commit(store: Store) -> None:
-    run = make_finished_run(store, seed=3, mu=2)
-    text, manifest = shown(store, str(run.policies[-1])), store.manifest(run.policies[-1])
-    made = "optimize v1  seed 3  stage 2, preset grpo, updates per rollout 2, updates 4  "
-    assert text.startswith(f"{run.policies[-1]}  {made}{manifest.commit[:10]}")
-    assert f"rollouts  {run.rollouts[1][0]}  generate v1  seed 3  responses 8" in text
-    assert f"policy  {run.policies[0]}  prepare_policy v1  seed 3  a/b" in text
-    assert f"numpy {manifest.packages['numpy']}" in text
-
-
 def test_a_policy_is_named_as_the_latest_by_a_few_characters_and_by_its_whole_digest(store: Store) -> None:
     make_finished_run(store, stages=1)
     run = make_finished_run(store, stages=1, seed=1)

@@ -75,21 +75,6 @@ def test_the_documented_plan_is_what_the_command_prints() -> None:
     assert "weights 15.2 GB of training, in each process" in words(shown)
 
 
-def test_a_run_that_alternates_shows_its_own_pods() -> None:
-    config = str(ROOT / "configs/tiny-cpu-grpo.yaml")
-    text = words(run_command("plan", "--config", config, "--gpus", "1", "--accelerator", "nvidia-l40s"))
-    assert "pods of grpo on 1 GPU, estimated" in text
-    assert "alternate 4 1" in text
-    assert "pod of train 1 x nvidia-l40s given" in text
-
-
-def test_a_deployment_names_pods_and_accelerators() -> None:
-    file = str(ROOT / "configs/deployments/gpu-8.yaml")
-    text = words(run_command("plan", "--config", PAPER, "--gpus", "8", **{VARIABLE: file}))
-    assert "pod of rollout 2 x nvidia-h200 given spot" in text
-    assert "pod of train 8 x nvidia-h200 given on demand" in text
-
-
 def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
     values = yaml.safe_load(PRICES.read_text())
     changes = {"price": {"on_demand": 9, "spot": 4.5}, "throughput": {"source": "measured"}}

@@ -45,14 +45,11 @@ def report(store: Store, tmp_path: Path) -> tuple[str, str]:
 
 def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Store, tmp_path: Path) -> None:
     told, page = report(stopped, tmp_path)
-    assert "mu_grpo, mu 32, seed 0" in told
     assert str(tmp_path / "page.html") in told
     top = words(page.split("<header>")[0].split('<aside id="unfinished"')[1])
-    assert "This run is not finished" in top
     assert "Its last artifact is the rollouts of stage 2." in top
     for name in ("reward", "ess", "timeline"):
         assert f'id="figure-{name}"' in page
-    assert "There is no second evaluation yet." in page
     assert all(ref.digest in page for ref in stopped.refs("rollouts"))
     assert stopped.refs("report") == []
 

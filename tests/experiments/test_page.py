@@ -27,18 +27,6 @@ def test_the_page_is_self_contained(page):
     assert len(ids) == len(set(ids))
 
 
-def test_headlines_say_how_the_reference_stands(page):
-    text = words(page)
-    assert "mu_grpo exceeds m2po" in text
-    assert "to the level of the baseline not on every seed" in text
-    places = [
-        text.index("This planned run is missing: tiny, m2po, seed 1."),
-        text.index("With tiny, mu_grpo matches grpo: 70.0 % (65.0 to 75.0) against 60.0 % (55.0 to 65.0), +0.4 points"),
-        text.index("Accuracy"),
-    ]
-    assert places == sorted(places)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "p", "verdict"),
     [

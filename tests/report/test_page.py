@@ -1,5 +1,3 @@
-import re
-
 from tasks.formats import DASH
 from tests.report.pages import Outline, assert_self_contained, words
 from tests.report.synthetic_rows import HOSTILE
@@ -14,26 +12,15 @@ def test_self_contained_and_responses_are_escaped(page):
     assert "&lt;script&gt;alert" in page
 
 
-def test_examples_are_the_first_of_their_kind(page):
-    changes = re.findall(r'<span class="tag">((?:turned|stayed) \w+)</span>', page)
-    assert changes == ["turned right"] * 3 + ["stayed wrong", "turned wrong"]
-    assert len(Outline(page.split('<section id="tokens">')[0] + "</main></body></html>").responses) == 10
-
-
-def test_the_page_has_the_headline_the_tables_and_the_choices_of_this_project(page):
+def test_the_tables_of_the_page_have_the_numbers_of_the_run(page):
     text = words(page)
     assert "32.0 % → 83.6 %" in text
-    assert "Accuracy (avg@4) on 40 held-out problems" in text
     assert "+51.6 points" in text
     assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 %" in text
     assert "generate sampling responses for training 76.0 33.2 %" in text
-    assert "here none saw one" in text
     assert "training, stage 1 262 238 11 1 512" in text
     assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
     of_a_stage = f"{DASH} {DASH} 5.5 0.5 20.8 3.1 16.5"
     before = f"before 0.5 31.5 5.5 {DASH} {DASH} {DASH} {DASH}"
     steps = [before, *(f"stage {number} {of_a_stage}" for number in range(1, 5))]
     assert " ".join(steps) in text
-    assert "The veto's trigger is a choice of this project, not the paper's" in text
-    assert "(token_ratio above 2)" in text
-    assert "objective.veto.kappa 2 objective" in text

@@ -9,13 +9,11 @@ from tasks.cli.store import highlights
 from tasks.errors import DataError
 from tasks.evaluate.metrics import CORRECT, average_evaluations, measure
 from tasks.report.compare import ComparedRun, compare
-from tasks.report.deck import draw_deck
 from tasks.report.step import write_report
 from tasks.report.summary import summarise
 from tasks.store import ArtifactRef, Store
 from tasks.stored.results import describe_evaluation
 from tasks.stored.runs import run_digests
-from tests.report.pages import words
 from tests.report.synthetic import SyntheticRun, history_of, make_run
 
 SHARES = {"easy": (8, 0.75), "hard": (2, 0.25)}
@@ -65,13 +63,6 @@ def test_the_headline_is_the_mean_over_benchmarks(run: Measured) -> None:
     assert (hard.benchmark, hard.accuracy.value, hard.pass_at[2].value, hard.problems) == ("hard", 0.5, 0.5, 4)
 
 
-def test_the_page_shows_every_benchmark(run: Measured, report: ArtifactRef) -> None:
-    page = (run.store.path(report) / "report.html").read_text(encoding="utf-8")
-    assert 'id="figure-benchmarks"' in page
-    for text in ("Accuracy (mean of 2 benchmarks) on 8 held-out problems", "hard stage 1 4 2 50.0 %", "evaluate, hard"):
-        assert text in words(page)
-
-
 def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
     summary = summarise(run.store, report, [])
     text = " ".join(str(summary).split())
@@ -82,13 +73,6 @@ def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
     side_by_side = " ".join(compare([ComparedRun(summary, {}), ComparedRun(summary, {})]).split())
     assert "mean of 2 benchmarks, base 50.0 % 50.0 %" in side_by_side
     assert "hard, at the end 50.0 % 50.0 %" in side_by_side
-
-
-def test_the_deck_of_the_mean_shows_every_benchmark(run: Measured) -> None:
-    (page,) = draw_deck(run.store, run.evaluations[0], 0.0).values()
-    text = words(page)
-    assert "benchmarks easy hard 0.750 0.250" in text
-    assert re.search(r"Evaluations artifact seconds benchmark accuracy evaluation/\w+ 5\.5 easy 0\.75", text)
 
 
 def test_commands_that_read_a_run_show_every_benchmark(run: Measured, report: ArtifactRef) -> None:

@@ -1,7 +1,6 @@
 import json
 import re
 import time
-from pathlib import Path
 
 import pytest
 
@@ -49,17 +48,6 @@ def test_a_summary_of_another_version_is_an_error_that_says_how_to_write_it_agai
         (draft.path / "summary.json").write_text('{"algorithm": "mu_grpo", "rows": []}')
     with pytest.raises(DataError, match=r"summary\.json: written by another version.*mu-grpo report --store"):
         summarise(store, draft.ref, [])
-
-
-def test_text_ends_with_the_report_and_the_next_commands(mu_grpo, mu_grpo_report):
-    text = str(summarise(mu_grpo.store, mu_grpo_report, COMMANDS))
-    *table, report, first, second = text.splitlines()
-    assert Path(report.removeprefix("report  ")) == mu_grpo.store.path(mu_grpo_report) / "report.html"
-    assert [first.split(maxsplit=1)[1], second.strip()] == COMMANDS
-    assert "\x1b" not in text
-    assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 % 87.7 % 24.4" in [" ".join(line.split()) for line in table]
-    assert "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s" in text
-    assert "optimize 62.0 s" in text
 
 
 def compared(summary: RunSummary) -> ComparedRun:

@@ -60,6 +60,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}"]}),
     (r"2\pi", {C: ["2\u03c0"]}),
+    ("9.8", {C: ["9.8 m/s^2", r"9.8\,km/h", "9.8 miles per hour"], W: ["9.8x/s"]}),
     (r"16\frac{2}{3}\%", {C: [r"\frac{50}{3}\%", r"\frac16", "16.666667%"], W: [r"16\frac13\%", r"\frac16\%"]}),
     (r"\frac{1\pm\sqrt5}{2}", {C: [r"\frac{1-\sqrt5}{2}, \frac{1+\sqrt5}{2}"], W: [r"\frac{1+\sqrt5}{2}"]}),
     # the imaginary unit, also at the start of a group; its exponent counts

@@ -60,15 +60,6 @@ def test_runs_and_their_comparison_have_decks(finished: Finished) -> None:
         assert "responses_per_update 4" in text
 
 
-def test_the_page_has_table_and_figure(finished: Finished) -> None:
-    folder = finished.runner.folder
-    text = (folder / "laboratory.md").read_text()
-    assert "| [0, 5], one stage" in text
-    assert "![accuracy over updates](laboratory/a.svg)" in text
-    assert text.endswith("<!-- end of part a -->\n\nRead by people.\n")
-    assert (folder / "laboratory/a.svg").read_text().count("<svg") == 1
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
