@@ -118,8 +118,8 @@ def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds) 
 def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: kinds.GateSettings) -> Tensor:
     """Return which tokens keep their gradient, bool.
 
-    ``one_side`` is PPO's min(), which Mu-GRPO (arXiv 2605.17570) uses with the interval [0, 5], so that negative
-    advantages are not clipped; ``two_side`` and ``ring`` are those of arXiv 2509.24203.
+    ``one_side`` is PPO's min(). With the interval [0, 5] of Mu-GRPO (arXiv 2605.17570) it does not clip negative
+    advantages; ``two_side`` and ``ring`` are those of arXiv 2509.24203.
     """
     above_low_T, below_high_T = ratio_T >= low_T, ratio_T <= high_T
     match settings:
