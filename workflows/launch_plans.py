@@ -3,8 +3,7 @@ r"""Launch plans. A deployment says which of them it offers, with which settings
 MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte --config flyte.yaml register --copy none \
   --project mu-grpo --domain development --activate-launchplans workflows
 
-Settings that decide a run's result are fixed inputs, which cannot be changed when a plan is started; every other input
-has a default.
+Fixed inputs cannot be changed when a plan is started; every other input has a default.
 """
 
 from collections.abc import Iterator

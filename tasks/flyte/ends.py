@@ -79,7 +79,8 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
 
     Raises:
         SettingsError: a setting is wrong; nothing has run yet.
-        DataError: a benchmark names no commit, and its latest one could not be looked up.
+        DataError: a data set on the hub names no commit, and its latest one could not be looked up; or a source on S3
+            cannot be listed.
     """
     values: dict[str, Any] = {
         name: value.model_dump(mode="json") if isinstance(value, Given) else value for name, value in options.items()
@@ -166,7 +167,7 @@ def _measurements(
     """Return the inputs of the steps that evaluate a policy, by their names in ``OpenRun``.
 
     Raises:
-        DataError: the source of a benchmark is missing.
+        DataError: the source of a benchmark is on S3 and cannot be listed.
     """
     shared: dict[str, Any] = {"store": store, "operation": operation}
     benchmarks = [

@@ -110,7 +110,7 @@ class BenchmarkSettings(Settings):
     answer_type: VerifyKind | None = None
     """Kind of judging; ``verify.kind`` when null."""
     problems: int | None = Field(None, ge=1)
-    """Number of problems, from the first row on; all problems when null."""
+    """Number of problems, from the first row on; when null, all problems, or ``evaluate.problems`` of ``held_out``."""
     samples_per_problem: int | None = Field(None, ge=1)
     """k of avg@k."""
     max_new_tokens: int | None = Field(None, ge=1)

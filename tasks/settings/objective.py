@@ -312,7 +312,7 @@ class MaskMismatch(Interval, _Correction, MismatchSettings):
 class VetoSettings(Kinds):
     """The negative-advantage veto (NAV).
 
-    The paper states its effect. Threshold and direction are chosen here, from the results in docs/laboratory.md.
+    The paper states its effect. Statistic, direction and threshold are chosen here (docs/laboratory.md).
     Triggers are also counted without a veto.
     """
 
@@ -448,7 +448,8 @@ class ObjectiveSettings(Settings):
     aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"] = "token_mean"
     """Reduction of token losses to one number; const divides their sum by responses x max_new_tokens (Dr.GRPO)."""
     denominator: Literal["original", "kept"] = "original"
-    """Tokens that the aggregation counts: all (original), or those that are neither vetoed nor masked (kept)."""
+    """Tokens that the aggregation counts: all (original), or those that neither the veto nor a correction leaves out
+    (kept)."""
     regulariser: RegulariserSettings = NoPenalty()
     data: DataSettings = DataSettings()
     schedule: ScheduleSettings = ScheduleSettings()

@@ -26,7 +26,8 @@ class VerifySettings(Kinds):
     memory_mib: int = Field(2048, ge=256)
     """Largest address space of a worker, in MiB."""
     max_failure_share: Number = Field(0.02, ge=0, le=1)
-    """Largest share of a stage's responses that time out or crash the verifier; a larger share stops the stage."""
+    """Largest share of the responses of a stage or an evaluation that time out or crash the verifier; a larger share
+    stops it."""
 
     def renewed(self) -> "VerifySettings":
         """Return these settings with the digest of the function's source as it is now, if they name a function."""
@@ -38,7 +39,7 @@ class MathVerifySettings(VerifySettings):
 
     kind: Literal["math"] = "math"
     deadline_seconds: Number = Field(2.0, gt=0)
-    """Largest CPU time for one answer; after it, the worker is killed and replaced."""
+    """Largest CPU time for one answer; a check that takes longer is killed, and the outcome is timeout."""
     max_answer_characters: int = Field(2000, ge=1)
     """Largest length of an answer; a longer one counts as no_answer."""
 
@@ -89,7 +90,7 @@ class FunctionVerifySettings(VerifySettings):
     """The function as ``module:name``, such as ``my_rewards:score``. The module must be a file in the current folder
     or importable."""
     deadline_seconds: Number = Field(2.0, gt=0)
-    """Largest CPU time for one call; after it, the worker is killed and replaced."""
+    """Largest CPU time for one call; a call that takes longer is killed, and the outcome is timeout."""
     correct_from: Number = 1.0
     """Smallest reward of a response that counts as correct in accuracies and tallies. Training uses the reward."""
 

@@ -55,7 +55,7 @@ SUMMARY_FILE, SETTINGS_FILE = "summary.json", "settings.json"  # a report
 class Facts(TypedDict, total=False):
     """Facts in manifests: small results, which depend on the kind of artifact."""
 
-    stage: int  # a policy, where 0 is a base policy; a shard of prompts, where 0 is the first stage
+    stage: int  # a policy, where 0 is a base policy; prompts and rollouts of a stage, from 1
     preset: str  # a trained policy and a study
     updates_per_rollout: int  # a trained policy and a study
     updates: int  # a policy: of all stages so far; a study and a comparison of studies: of a run

@@ -162,8 +162,9 @@ class CloseUp:
     def examples(self, labels: Row) -> list[Row]:
         """Return the best and the worst response of a group, each with its tokens; every process must call this.
 
-        It is the first group of the update with a vetoed token; else the first with different advantages, else the
-        first. Of the worst responses it is the one with most vetoed tokens. ``labels`` is stage, update and staleness.
+        It is the first group of the update with different advantages and a vetoed token; else the first with different
+        advantages, else the first. Of the worst responses it is the one with most vetoed tokens. ``labels`` is stage,
+        update and staleness.
         """
         if not len(self._rows):
             return []

@@ -49,7 +49,7 @@ def optimize_stage(
     seed: int,
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
-    """Train on every response of a stage once, in updates of ``responses_per_update``.
+    """Train on all responses of a stage, in batches of ``responses_per_update``.
 
     The rollouts are shards that the policy sampled, with verdicts in their order. The run's base policy is the
     reference of a KL to it. The order of the updates depends on the seed and the stage, which counts from 0.

@@ -43,7 +43,7 @@ def run_study(
         A study artifact: curve.parquet with the accuracy of every problem at every evaluation, and metrics.parquet.
 
     Raises:
-        SettingsError: the updates are not cut evenly by mu or by the evaluations, or several processes are asked for.
+        SettingsError: the evaluations do not divide the updates, or several processes are asked for.
         GateError: the engine differs too much from the trainer, or the verifier could not tell too often.
     """
     if optimize.backend.kind != "torch":
