@@ -71,7 +71,7 @@ proofs: $(BIN)/.developing .venv-proxy/.installed system-programs ## run the tes
 # it are skipped by name, or fail with CI=true.
 PROGRAMS := chromium mmdebstrap podman runc
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
-system-programs:
+system-programs: ## install the programs besides Python that tests need
 	@[ -x .programs/versitygw ] || command -v versitygw >/dev/null || { command -v go >/dev/null \
 	  && GOBIN=$(CURDIR)/.programs go install $(VERSITYGW); } \
 	  || echo "missing: versitygw, which go install $(VERSITYGW) builds; tests that need it will be skipped"
@@ -101,7 +101,7 @@ test-cluster: $(BIN)/.developing ## test manifests, preflight and placement on a
 # the store. MU_GRPO_TEST_STORE_STOP and _START are commands that stop and start the store; MU_GRPO_TEST_DATABASE_STOP and
 # _START do this for the database of Flyte. TESTS="-k smoke" selects tests.
 .PHONY: test-flyte
-test-flyte: $(BIN)/.developing ## test whole runs on a real Flyte, also disturbed ones; takes half an hour
+test-flyte: $(BIN)/.developing ## test whole runs on a real Flyte, also disturbed ones; takes up to an hour
 	@$(BIN)/pytest -m "long or not long" tests/flyte $(TESTS)
 
 FLYTE_VERSION := v1.16.8
@@ -123,7 +123,7 @@ BUILD_FLAGS ?=
 LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \
   --label org.opencontainers.image.revision=$(COMMIT) --label org.opencontainers.image.version=$(VERSION)
 .PHONY: images tag lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
-images: $(ROLES:%=image-%) ## build the container images of all roles; see images/README.md
+images: $(ROLES:%=image-%) ## build the container images; see images/README.md
 $(ROLES:%=image-%): image-%:
 	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(TAG) \
 	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
