@@ -456,11 +456,12 @@ class ObjectiveSettings(Settings):
 
     @model_validator(mode="after")
     def _components_fit_together(self) -> Self:
-        ignores_ratio = isinstance(self.gate, NoGate) and isinstance(self.weight, OneWeight | ExponentialWeight)
-        if self.ratio.level != "token" and ignores_ratio:
+        weighs = not isinstance(self.weight, OneWeight | ExponentialWeight)
+        gates = not isinstance(self.gate, NoGate) or self.gate.dual_clip is not None
+        if self.ratio.level != "token" and not weighs and not (gates and self.ratio.level != "prefix_minimum"):
             raise ValueError(
-                f"ratio.level {self.ratio.level} with gate.kind none and weight.kind {self.weight.kind}, which use no "
-                "ratio; allowed: level token"
+                f"ratio.level {self.ratio.level} with gate.kind {self.gate.kind} and weight.kind {self.weight.kind}, "
+                "which do not use it; allowed: level token"
             )
         if self.ratio.level.startswith("sequence") and (self.gate.interval is None or self.gate.kind == "centred"):
             interval = "gate.kind centred" if self.gate.kind == "centred" else "gate.bounds other than static"
