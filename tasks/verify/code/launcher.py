@@ -170,18 +170,23 @@ def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         threading._shutdown()  # type: ignore[attr-defined]  # wait for threads, as the interpreter does at its end
         atexit._run_exitfuncs()
-        # As at the end of Python, open files are flushed while modules and functions still exist.
+        # As at the end of Python, the program's own stream is flushed first, and open files while modules still exist.
+        _flush(sys.stdout)
+        sys.stdout = sys.__stdout__
         for name in list(space):
             if not callable(space[name]) and not isinstance(space[name], types.ModuleType):
                 del space[name]
         space.clear()
-        for stream in (sys.stdout, sys.__stdout__):
-            if stream is not None and not stream.closed:
-                stream.flush()
+        _flush(sys.__stdout__)
     except BaseException:
         status = 1
     finally:
         os._exit(status & 0xFF)
+
+
+def _flush(stream: Any) -> None:
+    if stream is not None and not getattr(stream, "closed", False):
+        stream.flush()
 
 
 def _run(text: str, names: dict[str, Any]) -> None:

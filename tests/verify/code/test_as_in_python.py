@@ -16,6 +16,10 @@ PRINT = {
         "import io, sys\nreal = sys.stdout\nsys.stdout = io.StringIO()\nprint(5)\nreal.write(sys.stdout.getvalue())"
     ),
     "another file on standard output": "out = open(1, 'w')\nout.write('5')",
+    "a standard output of its own, whose flush needs a module": (
+        "import os, sys\nclass Fast:\n kept = []\n write = kept.append\n"
+        " def flush(self): os.write(1, ''.join(self.kept).encode())\nsys.stdout = Fast()\nprint(5)"
+    ),
     "run as a script": "if __name__ == '__main__': print(5)",
     "standard output closed": "import sys\nprint(5)\nsys.stdout.close()",
     "written by an end of an object": (
