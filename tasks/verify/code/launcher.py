@@ -7,6 +7,7 @@ expected values, because they are not in this process.
 """
 
 import atexit
+import dis
 import gc
 import json
 import os
@@ -199,10 +200,11 @@ def _call(text: str, names: dict[str, Any]) -> None:
     """Call functions of a program: standard input has the calls, and standard output gets the returned values."""
     request, replies = _read_input(), os.dup(1)
     _mute_streams()
-    preamble = dict(names)
-    exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
-    # Only the program's own functions are called: the preamble has functions of the same names.
-    own = {name: value for name, value in names.items() if name not in preamble or value is not preamble[name]}
+    preamble, code = dict(names), compile(text, "<program>", "exec")
+    exec(code, names)  # noqa: S102 (what the confinement is for)
+    # Only functions that the program defines or imports are called: the preamble has functions of the same names.
+    bound = {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_NAME"}
+    own = {name: value for name, value in names.items() if name in bound or value is not preamble.get(name)}
     if "call" in request:
         name = request["call"]
         values = [(own[name] if name in own else getattr(own["Solution"](), name))(*request["arguments"])]
