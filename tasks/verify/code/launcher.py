@@ -43,6 +43,7 @@ IMPORTED = (
     *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
 )
 """Modules that are imported for every program."""
+_COLLECTIONS: dict[str, type[Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 DIGITS = 50_000
 """Most digits of an integer that is read or written, as in LiveCodeBench."""
 _PREAMBLE = "\n".join(
@@ -261,8 +262,9 @@ def pack(value: Any) -> Any:
             return kind(value)
     if isinstance(value, list):
         return [pack(item) for item in value]
-    if isinstance(value, tuple | set | frozenset):
-        return {"tuple" if isinstance(value, tuple) else "set": [pack(item) for item in value]}
+    for name, collection in _COLLECTIONS.items():
+        if isinstance(value, collection):
+            return {name: [pack(item) for item in value]}
     if isinstance(value, dict):
         return {"dict": [[pack(key), pack(item)] for key, item in value.items()]}
     if hasattr(value, "tolist"):
@@ -283,9 +285,9 @@ def unpack(packed: Any) -> Any:
     ((kind, content),) = packed.items()
     if kind == "dict":
         return {unpack(key): unpack(item) for key, item in content}
-    if kind not in ("tuple", "set"):
+    if kind not in _COLLECTIONS:
         raise ValueError(f"unknown kind {kind!r}")
-    return (tuple if kind == "tuple" else set)(unpack(item) for item in content)
+    return _COLLECTIONS[kind](unpack(item) for item in content)
 
 
 if __name__ == "__main__":

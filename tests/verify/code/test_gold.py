@@ -189,7 +189,7 @@ PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
     max_leaves=12,
-) | st.sets(st.integers() | st.tuples(st.text(), st.booleans()))
+) | st.sets(st.integers() | st.tuples(st.text(), st.booleans()) | st.frozensets(st.text()))
 
 
 @given(PLAIN)
