@@ -27,6 +27,7 @@ _BATCH = 4096
 """Rows of a parquet file that are converted to Python objects at once."""
 _START = 4096
 """Bytes at the start of a file that tell a JSON array from JSON lines."""
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
 """Decimal exponents of the numbers that are written without an exponent."""
@@ -263,8 +264,8 @@ def _check_encoding(text: str, field: str) -> None:
 def _gold(text: str, source: SourceSettings, kind: str) -> str:
     """Return the gold answer in the text of a field; empty if there is none."""
     if source.gold == "hashes":
-        # 1,234 is one number in GSM8K, but math-verify reads it as two numbers.
-        text = text.rpartition("####")[2].replace(",", "") if "####" in text else ""
+        # 1,234 is one number in GSM8K, but math-verify reads it as two numbers. Other commas separate items.
+        text = _THOUSANDS.sub("", text.rpartition("####")[2]) if "####" in text else ""
     elif source.gold == "boxed":
         text = extract(text).answer or ""
     elif source.gold == "livecodebench" or kind != "math":

@@ -149,6 +149,7 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     ("name", "rows", "answers"),
     [
         ("gsm8k", [{"question": "q", "answer": "48/2 = 24.\n#### 1,024"}], ["1024"]),
+        ("gsm8k", [{"question": "q", "answer": "#### (1, 2,345,678)"}], ["(1, 2345678)"]),
         ("aime24", [{"problem": "p", "solution": "\\boxed{204}", "id": 60}], ["204"]),
         ("olympiadbench", [{"question": "q", "final_answer": ["$\\frac{1}{2}$"]}], ["\\frac{1}{2}"]),
         ("olympiadbench", [{"question": "q", "final_answer": ["2", "$3$"]}], ["2, 3"]),
