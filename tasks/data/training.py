@@ -33,6 +33,8 @@ FEWEST_WORDS = 8
 The decontamination of GPT-3 used 8 to 13 words (arXiv 2005.14165)."""
 _COMMON, _COMMON_SHARE = 3, 0.05
 """A run of words is searched for only if at most 3 problems, or 5 % of the benchmark's problems, have it."""
+_PHRASE_SHARE = 0.25
+"""A run of words that more than 3 and more than this share of the training prompts have is their standard phrase."""
 _WORD = re.compile(r"\w+")
 _SYMBOL = re.compile(r"\w+|[^\w\s]")
 _Words = tuple[str, ...]
@@ -78,17 +80,25 @@ class Problems:
             if times[run] <= max(_COMMON, _COMMON_SHARE * len(rows)):
                 self._runs.setdefault(len(run), {}).setdefault(run, overlap)
 
+    def remove_phrases(self, prompts: Sequence[str]) -> None:
+        """Do not search for runs that many of the prompts have, such as an instruction that all of them begin with."""
+        times = Counter(run for prompt in prompts for run in {*self._shared(_normalize(prompt))})
+        most = max(_COMMON, _PHRASE_SHARE * len(prompts))
+        for run in (run for run, count in times.items() if count > most):
+            del self._runs[len(run)][run]
+
     def find(self, prompt: str) -> Overlap | None:
         """Return the first problem that equals a prompt, ignoring case and spaces, or shares a run of words with it."""
         text = _normalize(prompt)
         if overlap := self._whole.get(_symbols(text)):
             return overlap
+        run = next(self._shared(text), None)
+        return self._runs[len(run)][run] if run else None
+
+    def _shared(self, text: str) -> Iterator[_Words]:
         words = _WORD.findall(text)
         for length, runs in sorted(self._runs.items(), reverse=True):
-            for run in _runs(words, length):
-                if run in runs:
-                    return runs[run]
-        return None
+            yield from (run for run in _runs(words, length) if run in runs)
 
 
 def _normalize(text: str) -> str:
@@ -136,6 +146,7 @@ def prepare_training_set(
         usable = [row for row in rows if row["prompt_id"] not in unreadable]
         _check_usable(unusable, total, settings)
         problems = _problems(store, benchmarks, settings.overlap_words)
+        problems.remove_phrases([row["prompt"] for row in usable])
         overlaps = {row["prompt_id"]: overlap for row in usable if (overlap := problems.find(row["prompt"]))}
         training = [row for row in usable if row["prompt_id"] not in overlaps]
         schema = TRAINING_CHATS if any(row.get("messages") for row in training) else TRAINING

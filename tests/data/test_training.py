@@ -60,6 +60,10 @@ def test_common_phrases_of_a_benchmark_are_no_overlap() -> None:
     searched = problems(13, *(f"{preamble} {number} plus {number}" for number in range(100)))
     assert searched.find(f"{preamble} 700 plus 8") is None
     assert searched.find(f"{preamble} 7 plus 7") == Overlap("mine", "7", 0)
+    few = problems(13, f"{preamble} {QUESTION}")
+    few.remove_phrases([f"{preamble} {number} plus 8" for number in range(4)])
+    assert few.find(f"{preamble} 7 plus 8") is None
+    assert few.find(f"So: {QUESTION}") == Overlap("mine", "0", 13)
 
 
 def benchmark(store: Store, path: Path, rows: list[dict]) -> ArtifactRef:
