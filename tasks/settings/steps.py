@@ -142,7 +142,8 @@ class PromptsSettings(Settings):
             return SourceSettings(path=self.held_out_path, **fields)
         if self.arithmetic is not None:
             return self.rows
-        return self.rows.model_copy(update={"share": self.held_out_share}) if self.held_out_share else None
+        share = self.rows.share * self.held_out_share
+        return self.rows.model_copy(update={"share": share}) if share else None
 
     @property
     def training_set(self) -> TrainingSetSettings:

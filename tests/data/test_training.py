@@ -119,9 +119,11 @@ def test_of_a_share_of_the_rows_only_its_own_unusable_rows_count(store: Store, t
     rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": "1" * (number % 50)} for number in range(1000)]
     (tmp_path / "all.jsonl").write_bytes(lines(rows))
     source = SourceSettings(path=str(tmp_path / "all.jsonl"), share=0.2)
-    settings = PromptsSettings(prompts_per_stage=1, held_out_share=0, source=source, max_unusable_share=0.05)
+    settings = PromptsSettings(prompts_per_stage=1, held_out_share=0.5, source=source, max_unusable_share=0.05)
+    assert settings.held_out == source.model_copy(update={"share": 0.1})
     facts = store.manifest(prepare_training(store, settings)).facts
     assert facts["rows"] == sum(hash_fraction(row["prompt_id"]) < 0.2 for row in rows)
+    assert facts["held_out"] == sum(hash_fraction(row["prompt_id"]) < 0.1 for row in rows if row["answer"])
     assert facts["removed"] == [row["prompt_id"] for row in rows[::50] if hash_fraction(row["prompt_id"]) < 0.2]
 
 
