@@ -87,7 +87,7 @@ def packed_attention(
     window = packed_layout.window(sliding_window)
     query_PHD, key_PKD, value_PKD = (x[0].transpose(0, 1) for x in (query_1HPD, key_1KPD, value_1KPD))
     options: dict[str, Any] = {"scale": scaling, "enable_gqa": query_PHD.shape[1] != key_PKD.shape[1]}
-    if dropout == 0 and _has_kernels(query_PHD):
+    if dropout == 0 and _has_kernels(query_PHD, value_PKD):
         bound_C, longest, reach = packed_layout.bound_C, packed_layout.longest, -1 if window is None else window - 1
         out_PHD = varlen_attn(
             query_PHD, key_PKD, value_PKD, bound_C, bound_C, longest, longest, window_size=(reach, 0), **options
@@ -108,11 +108,13 @@ def packed_attention(
     return out_BHLD.transpose(1, 2).flatten(0, 1)[packed_layout.to_row_P][None], None
 
 
-def _has_kernels(query_PHD: Tensor) -> bool:
+def _has_kernels(query_PHD: Tensor, value_PKD: Tensor) -> bool:
+    width = query_PHD.shape[-1]
     return (
         query_PHD.is_cuda
         and query_PHD.dtype in (torch.bfloat16, torch.float16)
-        and query_PHD.shape[-1] <= _FLASH_HEAD_WIDTH
+        and width == value_PKD.shape[-1] <= _FLASH_HEAD_WIDTH
+        and width % 8 == 0
     )
 
 

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
-from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.packing import PACKED_ATTENTION, _has_kernels
 from tasks.models.scorer import Scorer, chunked_logp, pack
 from tasks.train.backends.backend import convert_parameters
 from tests.models.families import FAMILIES, PACKABLE, PADDED, made, model, plain_logp, sequences
@@ -45,6 +46,13 @@ def test_a_model_that_fits_no_scoring_mode_is_refused() -> None:
     found.lm_head.register_forward_hook(lambda _module, _arguments, logits_BLV: logits_BLV**3)
     with pytest.raises(DataError, match=r"llama model cannot .*packed: differ by .*; sdpa: differ .*; eager: differ"):
         fitting_scorer(found, 8)
+
+
+@pytest.mark.parametrize(("width", "of_values"), [(128, 128), (192, 128), (100, 100)])
+def test_kernels_take_heads_of_one_width_that_8_divides(width: int, of_values: int) -> None:
+    with FakeTensorMode():
+        query, value = (torch.empty(3, 2, size, dtype=torch.bfloat16, device="cuda") for size in (width, of_values))
+    assert _has_kernels(query, value) is (width == 128)
 
 
 def test_nothing_is_packed_as_one_token() -> None:
