@@ -48,10 +48,7 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
         save_adapters(folder / ADAPTER, weights, lora)
         whole = dict(merge_adapters(folder_weights(previous), weights, lora))
         save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
-        # transformers would otherwise round the merged weights to the dtype of the base policy.
-        config = read_json(previous / "config.json") | {"dtype": "float32"}
-        config.pop("torch_dtype", None)
-        (folder / "config.json").write_text(json.dumps(config, indent=2))
+        config = read_json(previous / "config.json")
     else:
         parameters = dict(backend.model.named_parameters(remove_duplicate=False))
         buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}
@@ -59,6 +56,11 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
         backend.model.generation_config = GenerationConfig()
         backend.model.save_pretrained(folder, state_dict={**buffers, **weights})
         (folder / GENERATION).unlink(missing_ok=True)
+        config = read_json(folder / "config.json")
+    config.pop("torch_dtype", None)
+    # transformers would otherwise round the weights to the dtype of the base policy or of the forward pass.
+    whole_config = json.dumps(config | {"dtype": "float32"}, indent=2, sort_keys=True)
+    (folder / "config.json").write_text(f"{whole_config}\n")
     for pattern in _TAKEN_ALONG:
         for file in previous.glob(pattern):
             shutil.copyfile(file, folder / file.name)

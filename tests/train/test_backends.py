@@ -102,6 +102,7 @@ def test_bfloat16_computes_and_float32_weights_keep_small_updates(
         work(base, responses, out, 0, {"dtype": "bfloat16"})
     first, last = weights(out, FIRST), weights(out, LAST)
     assert all(weight.dtype == torch.float32 for weight in last.values())
+    assert AutoModelForCausalLM.from_pretrained(out / "policy").dtype == torch.float32
     # After a first step of 1e-3 the weights are not bfloat16 numbers.
     norm = first["model.norm.weight"]
     assert not torch.equal(norm, norm.bfloat16().float())
