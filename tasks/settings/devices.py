@@ -102,8 +102,12 @@ _DECIDED_BY_TRAINER = (
     "gradient_clipping",
     "gradient_accumulation_steps",
     "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "activation_checkpointing",
+    "torch_autocast",
 )
-"""Keys of DeepSpeed's configuration that the trainer decides; without an error they would be silently ignored."""
+"""Keys of DeepSpeed's configuration that the trainer decides; without an error they would be silently ignored, or
+change the dtype."""
 
 
 class BackendSettings(Kinds):

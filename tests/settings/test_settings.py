@@ -105,6 +105,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         (f"{DEEPSPEED}=nowhere.json", "cannot be read: [Errno 2] No such file or directory: 'nowhere.json'"),
         (f"{DEEPSPEED}={STAGE_1} optimize.backend.dtype=bfloat16", "dtype bfloat16; allowed: 2 or 3"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 1}}, optimizer: {{}}}}'", "deepspeed.optimizer: is decided by"),
+        (f"{DEEPSPEED}='{{zero_optimization: {{stage: 2}}, torch_autocast: {{}}}}'", "torch_autocast: is decided by"),
         ("operation.tracker.project=mine", "operation.tracker.project: got 'mine'; unknown field with kind none"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=0.5", "allowed: maxima that are not below"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=1.3", "with high 1.2; allowed: low_max < high"),
