@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from tasks.errors import SettingsError
 from tasks.models.checks import check_folder
 from tasks.models.loading import load_tokenizer
 from tasks.train.batches import Responses, micro_batches, shares
-from tests.train.small import LORA, zero
+from tasks.train.stage import load_trainer
+from tests.train.small import LORA, settings, zero
 from tests.train.test_diagnostics import assert_close_rows
 from tests.train.together import FIRST, HALF, LAST, largest_difference, moments, run_in_group, weights, work, work_all
 
@@ -86,6 +88,16 @@ def test_the_policy_of_two_processes_loads(pair: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     assert largest_difference(dict(model.named_parameters()), weights(pair, LAST)) == 0
     assert load_tokenizer(folder)("12+3")["input_ids"]
+
+
+def test_a_key_that_deepspeed_refuses_is_named(base: Path, tmp_path: Path) -> None:
+    run_in_group(1, tmp_path / "meeting", refused, base)
+
+
+def refused(folder: Path) -> None:
+    file = {"zero_optimization": {"stage": 2, "reduce_bucket": 5}}
+    with pytest.raises(SettingsError, match=r"^optimize.backend.deepspeed: .* reduce_bucket Extra inputs are not"):
+        load_trainer(folder, settings(backend={"kind": "deepspeed", "deepspeed": file}), 12, 0)
 
 
 def test_gradient_checkpointing_changes_nothing(base: Path, responses: Responses, alone: Path, tmp_path: Path) -> None:

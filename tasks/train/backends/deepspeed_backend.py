@@ -21,7 +21,7 @@ class DeepSpeedBackend:
     """A policy in a DeepSpeed engine; ``torch.distributed`` must be initialised.
 
     Raises:
-        SettingsError: DeepSpeed is not installed.
+        SettingsError: DeepSpeed is not installed, or refuses its configuration.
     """
 
     def __init__(self, scorer: Scorer, settings: OptimizeSettings) -> None:
@@ -43,7 +43,11 @@ class DeepSpeedBackend:
         # DeepSpeed rounds into new tensors, so these keep the fp32 values.
         full = {name: p.detach() for name, p in trainable(self.model).items()} if rounded else {}
         optimizer = adamw(trainable(self.model).values(), settings)
-        self._engine: Any = deepspeed.initialize(model=scorer, optimizer=optimizer, config=config(settings))[0]
+        try:
+            self._engine: Any = deepspeed.initialize(model=scorer, optimizer=optimizer, config=config(settings))[0]
+        except (AssertionError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise SettingsError(f"optimize.backend.deepspeed: {reason}. Correct DeepSpeed's configuration.") from error
         self._stage = settings.backend.zero_stage
         if rounded:
             self.set_weights(full)  # DeepSpeed's fp32 weights are made of its rounded 16-bit copy.
