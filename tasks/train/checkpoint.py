@@ -125,7 +125,7 @@ class Resume:
 
     def due(self, done: int) -> bool:
         """Return whether to save after ``done`` of the stage's updates."""
-        return done - self._saved >= self._every or bool(distributed.broadcast_int(stop_requested()))
+        return done - self._saved >= self._every or distributed.any_rank(stop_requested())
 
     def save(self, backend: Backend, updates: int, results: StageResults, columns: Columns) -> None:
         """Save the state after an update, and delete states that are older than those kept.
@@ -145,7 +145,7 @@ class Resume:
         self._saved = len(results.rows)
         self._progress.put(_TRAIN, self._saved, fill)
         self._progress.keep_newest(_TRAIN, self._kept)
-        if distributed.broadcast_int(stop_requested()):
+        if distributed.any_rank(stop_requested()):
             stop(f"update {updates}")
 
     def restore(self, backend: Backend, can_continue: Callable[[int], bool]) -> tuple[int, StageResults] | None:

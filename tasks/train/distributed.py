@@ -59,6 +59,11 @@ def broadcast_int(number: int) -> int:
     return int(said)
 
 
+def any_rank(flag: bool) -> bool:
+    """Return True, in every process, if the flag is true in one of them."""
+    return bool(all_reduce_sum(torch.tensor([int(flag)])))
+
+
 def gather_on_rank0(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """Return named tensors on the CPU at rank 0, and nothing elsewhere; every process must go through all of them."""
     leads = rank() == 0

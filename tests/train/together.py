@@ -104,7 +104,7 @@ class Job:
     inputs: tuple[Any, ...]
     named: dict[str, Any] = field(default_factory=dict)
     stopped: bool = False
-    """By SIGTERM to the leader, once a state is saved; then it is called again."""
+    """By SIGTERM to a follower alone, once a state is saved; then it is called again."""
 
 
 def alternate_in_group(count: int, ref: StoreRef, out: Path, jobs: list[Job]) -> dict[str, ArtifactRef]:
@@ -118,9 +118,10 @@ def _alternate(ref: StoreRef, out: Path, jobs: list[Job]) -> None:
     for job in jobs:
         leads = distributed.rank() == 0
         try:
-            if job.stopped and leads:
+            if job.stopped and not leads:
                 _stop_after_a_state()
             made = run_once(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
+            assert not job.stopped
         except Interrupted:
             dist.barrier()
             made = run_once(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
