@@ -3,19 +3,21 @@
 import json
 import logging
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from flytekit import PythonFunctionTask, current_context
+from flytekit import FlyteContextManager, PythonFunctionTask, current_context
+from flytekit.core.constants import OUTPUT_FILE_NAME
 from flytekit.exceptions.base import FlyteException
 from flytekit.extend import IgnoreOutputs, TaskPlugins
-from flytekitplugins.kfpytorch import Elastic, RunPolicy
+from flytekitplugins.kfpytorch import CleanPodPolicy, Elastic, RunPolicy
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
@@ -38,12 +40,18 @@ class Training(Elastic):  # type: ignore[misc]  # the plugin has no types
 _JOB_SECONDS = 12 * 3600
 """Seconds for which a finished job of several nodes is kept; Flyte keeps pods as long (k8s/flyte/values.yaml)."""
 TRAINING = Training(
-    nnodes=NODES, increase_shared_mem=False, run_policy=RunPolicy(ttl_seconds_after_finished=_JOB_SECONDS)
+    nnodes=NODES,
+    increase_shared_mem=False,
+    # When a pod is lost, the others wait for it for hours, with their GPUs and the lease that the next attempt needs.
+    run_policy=RunPolicy(clean_pod_policy=CleanPodPolicy.RUNNING, ttl_seconds_after_finished=_JOB_SECONDS),
 )
 
 SHUTDOWN_SECONDS = 840
 """Seconds from SIGTERM to the kill by torch, in which a group of processes can save a checkpoint; a little less than
 the grace period of k8s/base/pod-templates/train.yaml."""
+
+LOOK_SECONDS = 10.0
+"""Seconds between two looks of a node for the outputs of the node of rank 0."""
 
 
 class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plugin has no types
@@ -104,7 +112,25 @@ def relay_errors() -> Iterator[None]:
                 kind, message = json.loads(error_file.read_text())
                 raise resolve_name(kind)(message) from None
             if type(error.__context__).__name__ != "SignalException":  # A node without rank 0 ignores outputs, too.
+                if isinstance(error, IgnoreOutputs):
+                    _await_outputs()
                 raise
             raise Interrupted("stopped by a signal. Start the same command again: it continues.") from None
         finally:
             del os.environ[ERROR_PATH]
+
+
+def _await_outputs() -> None:
+    """Wait for the outputs of the node of rank 0, because the training operator ends a job when its first pod ends.
+
+    Rank 0 uploads the policy after the others have finished, and torch lets them wait for it for five minutes only.
+    """
+    from tasks.store.s3 import TRANSFER_ERRORS
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The handler of torch would make an error of the end of the job.
+    files, outputs = FlyteContextManager.current_context().file_access, current_context().output_metadata_prefix
+    written = False
+    while not written:
+        with suppress(*TRANSFER_ERRORS):
+            written = files.exists(f"{outputs}/{OUTPUT_FILE_NAME}")
+        time.sleep(LOOK_SECONDS)  # At last for the deck, which is written after the outputs.

@@ -35,6 +35,7 @@ def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str,
     template = found.tasks[optimize.name].template
     assert template.type == "pytorch"
     assert template.custom["elasticConfig"]["minReplicas"] == template.custom["workerReplicas"]["replicas"] == NODES
+    assert template.custom["runPolicy"]["cleanPodPolicy"] == "CLEANPOD_POLICY_RUNNING"
 
     endpoint = f"127.0.0.1:{free_port()}"
 

@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from flyteidl.core import literals_pb2
+from flytekit import current_context
 from flytekit.extend import IgnoreOutputs
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.launcher.api import LaunchConfig
 
+from tasks.flyte import training
 from tasks.flyte.training import SHUTDOWN_SECONDS, relay_errors
 from tasks.process.interruption import Interrupted
 from tests.platform import own
@@ -53,8 +56,16 @@ def test_torch_gives_time_for_a_checkpoint(told: str | None, seconds: int, monke
 @pytest.mark.parametrize(
     ("cause", "raised"), [(SignalException("", signal.SIGTERM), Interrupted), (None, IgnoreOutputs)]
 )
-def test_a_signal_before_a_group_can_save_interrupts_it(cause: Exception | None, raised: type[Exception]) -> None:
-    outputs = IgnoreOutputs()
+def test_a_signal_before_a_group_can_save_interrupts_it(
+    cause: Exception | None, raised: type[Exception], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a signal, the pod of a node without rank 0 ends after that of rank 0 has written the outputs."""
+    monkeypatch.setattr(training, "LOOK_SECONDS", 0.01, raising=False)
+    monkeypatch.setattr(current_context(), "_output_metadata_prefix", str(tmp_path))
+    written, outputs = tmp_path / "outputs.pb", IgnoreOutputs()
     outputs.__context__ = cause
+    if cause is None:
+        Timer(0.5, written.touch).start()
     with pytest.raises(raised), relay_errors():
         raise outputs
+    assert written.exists() == (cause is None)
