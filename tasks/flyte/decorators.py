@@ -147,6 +147,12 @@ def uncached(function: F) -> F:
     return decorated
 
 
+def uncached_with_hub(function: F) -> F:
+    """Make an uncached task that looks up commits on the hub, in a pod that reaches the hub and has its token."""
+    decorated: F = task(**pod_options("prefetch"))(attempt(function))
+    return decorated
+
+
 def dynamic_part(function: F) -> F:
     """Make an uncached dynamic task: a part of a workflow whose nodes depend on its inputs.
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Unpack
 
 from tasks.data.sources import source_fingerprint, with_commit, with_commits
 from tasks.errors import SettingsError
-from tasks.flyte.decorators import uncached, unpack_options
+from tasks.flyte.decorators import uncached, uncached_with_hub, unpack_options
 from tasks.flyte.inputs import (
     AlternateInputs,
     Artifact,
@@ -69,7 +69,7 @@ class OpenRun(NamedTuple):
     run: RunInputs
 
 
-@uncached
+@uncached_with_hub
 @unpack_options()
 def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **options: Unpack[RunOptions]) -> OpenRun:
     """Resolve and check the settings of a run, and open its store.
@@ -277,7 +277,7 @@ class OpenEvaluation(NamedTuple):
     mean: Keyed[MeanInputs]
 
 
-@uncached
+@uncached_with_hub
 def open_evaluation(
     store: str,
     policy: str,

@@ -31,6 +31,7 @@ MAPPED = ("generate", "evaluate", "verify", "prepare_benchmark")
 ROLE_OF: dict[str, Role] = {
     **{"generate": "rollout", "verify": "verify", "evaluate": "evaluate"},
     **dict.fromkeys(("prepare_policy", "prepare_benchmark", "prepare_training_set"), "prefetch"),
+    **dict.fromkeys(("open_run", "open_evaluation"), "prefetch"),  # They look up commits on the hub.
     **dict.fromkeys(("optimize", "alternate", "study"), "train"),
 }
 Kind = tasks_pb2.Resources
