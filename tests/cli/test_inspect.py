@@ -69,9 +69,6 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
     assert set(short) == {(group, sample) for group in range(4) for sample in (0, 3)}
     assert len(advantages(shown(store))) == 16
     assert len(advantages(shown(store, chosen=Chosen(groups=1)))) == 2
-    text = shown(store, chosen=Chosen())
-    assert "--all shows every response" in text
-    assert "1 of 4 correct" in text
 
 
 def test_log_probabilities_have_a_mean_and_a_minimum(store: Store) -> None:

@@ -75,12 +75,6 @@ def test_a_missing_ancestor_does_not_hide_the_others(store: Store) -> None:
     assert str(run.rollouts[1][0]) in text
 
 
-def test_settings_are_shown_in_full(store: Store) -> None:
-    make_finished_run(store)
-    text = shown(store, "latest", settings=True)
-    assert json.loads(text[text.index("\n{") :]) == store.manifest(find_artifact(store, "latest")).settings
-
-
 def test_the_command_prints_json_of_a_store_on_s3(bucket: str) -> None:
     store = Store.open(f"{bucket}/prefix")
     run = make_finished_run(store)

@@ -9,8 +9,6 @@ from tasks.evaluate.statistics import Interval
 from tasks.experiments.figures import make_figures
 from tasks.experiments.laboratory import find_parts
 from tasks.experiments.page import render_page, write_page
-from tasks.experiments.result import markdown
-from tasks.formats import duration, format_saving, number
 from tasks.report.ledger import training_clock
 from tests.experiments.conftest import HOSTILE, MODELS, SYSTEMS
 from tests.report.pages import assert_self_contained, texts, words
@@ -111,15 +109,6 @@ def test_a_waterfall_falls_from_the_baseline_to_the_reference(drawn, result, sys
             assert bars[place].y == pytest.approx(sum(own) / len(own))
         causes = [one for one in result.causes if (one.model, one.baseline) == ("tiny", baseline)]
         assert [(one.name, one.x[0]) for one in bars[1:-1]] == [(one.name, one.seconds) for one in causes]
-
-
-def test_tables_have_every_number(page, result):
-    numbers = [format_saving(one.seconds) for one in result.causes]
-    numbers += [number(one.ledger["generate"]) for one in result.times]
-    numbers += [duration(seconds) for one in result.times for seconds in one.wall_clocks]
-    for text in (words(page), str(result), markdown(result)):
-        for one in [*numbers, "GPU-seconds: process-seconds of a step", "1.25", "< 0.001", "not on every seed"]:
-            assert one in text
 
 
 def test_settings_that_differ_are_marked(page):

@@ -44,14 +44,6 @@ def test_a_policys_deck(mu_grpo: SyntheticRun) -> None:
     assert "Found in the store. Made in 16.5 s" in words(page_of(mu_grpo.store, mu_grpo.policy, finished + 1))
 
 
-def test_an_evaluations_deck(mu_grpo: SyntheticRun) -> None:
-    text = words(page_of(mu_grpo.store, mu_grpo.evaluations[2]))
-    assert "accuracy 76.2 % (73.2 to 79.2)" in text
-    assert "outcomes correct wrong no answer 122 34 4" in text
-    assert "by level 2 3 0.812 0.712" in text
-    assert "First rows of samples.parquet prompt_id prompt answer" in text
-
-
 def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store) -> None:
     warning = "stage 1 generate: 100.0 % of 4 responses end at the <limit>"
     rolled = write(store, "rollouts", {"rollouts.parquet": ([], ROLLOUTS)}, responses=4, warning=warning)

@@ -5,15 +5,12 @@ from typing import Any
 
 import pytest
 
-from tasks.cli.store import highlights
 from tasks.errors import DataError
 from tasks.evaluate.metrics import CORRECT, average_evaluations, measure
 from tasks.report.compare import ComparedRun, compare
 from tasks.report.step import write_report
 from tasks.report.summary import summarise
 from tasks.store import ArtifactRef, Store
-from tasks.stored.results import describe_evaluation
-from tasks.stored.runs import run_digests
 from tests.report.synthetic import SyntheticRun, history_of, make_run
 
 SHARES = {"easy": (8, 0.75), "hard": (2, 0.25)}
@@ -73,14 +70,6 @@ def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
     side_by_side = " ".join(compare([ComparedRun(summary, {}), ComparedRun(summary, {})]).split())
     assert "mean of 2 benchmarks, base 50.0 % 50.0 %" in side_by_side
     assert "hard, at the end 50.0 % 50.0 %" in side_by_side
-
-
-def test_commands_that_read_a_run_show_every_benchmark(run: Measured, report: ArtifactRef) -> None:
-    assert [len(stage["evaluations"]) for stage in run_digests(run.store, report)] == [2, 2]
-    told = str(describe_evaluation(run.store, run.evaluations[1]))
-    assert "mean of 2 benchmarks 62.5 %" in told
-    assert re.search(r"hard +avg@2 50\.0 % .*pass@2 50\.0 %.* on 4 problems  evaluation/[0-9a-f]{16}", told)
-    assert highlights(run.store.manifest(run.evaluations[0])) == ["accuracy 0.500"]
 
 
 def test_the_same_store_gives_the_same_bytes(run: Measured, report: ArtifactRef) -> None:

@@ -96,16 +96,6 @@ def test_a_compared_template_is_shown_as_written(mu_grpo):
     assert rows["prompts.template"] == templates
 
 
-def test_a_narrow_terminal_shows_all_runs_below_each_other(mu_grpo):
-    runs = [ComparedRun(summary_of(mu_grpo), {"optimize.learning_rate": place * 1e-6}) for place in range(1, 8)]
-    whole, narrow = compare(runs), compare(runs, 80)
-    assert max(map(len, whole.splitlines())) > 80 >= max(map(len, narrow.splitlines()))
-    lines = [line.split() for line in narrow.splitlines() if "optimize.learning_rate" in line]
-    assert len(lines) > 1
-    assert [rate for line in lines for rate in line[1:]] == [f"{place * 1e-6:g}" for place in range(1, 8)]
-    assert compare(runs[:2], 80) == compare(runs[:2])
-
-
 def test_runs_that_differ_in_nothing_are_told_apart_by_their_end(mu_grpo):
     summary = summary_of(mu_grpo)
     equal = [ComparedRun(summary, {"a": 1}, f"report/{name}", at) for name, at in (("x", 1e9), ("y", 2e9))]
