@@ -448,8 +448,7 @@ class ObjectiveSettings(Settings):
     aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"] = "token_mean"
     """Reduction of token losses to one number; const divides their sum by responses x max_new_tokens (Dr.GRPO)."""
     denominator: Literal["original", "kept"] = "original"
-    """Tokens that the aggregation counts: all (original), or those that neither the veto nor a correction leaves out
-    (kept)."""
+    """Tokens that the aggregation counts: all (original), or those that are neither vetoed nor rejected (kept)."""
     regulariser: RegulariserSettings = NoPenalty()
     data: DataSettings = DataSettings()
     schedule: ScheduleSettings = ScheduleSettings()
