@@ -141,16 +141,15 @@ def _training() -> Any:
     return TRAINING
 
 
-def uncached(function: F) -> F:
-    """Make an uncached task, for short work that depends on the outside world."""
-    decorated: F = task(**pod_options("cpu"))(attempt(function))
+def uncached(function: F, role: Role = "cpu") -> F:
+    """Make an uncached task, for short work that depends on the outside world, in a pod of a role."""
+    decorated: F = task(**pod_options(role))(attempt(function))
     return decorated
 
 
 def uncached_with_hub(function: F) -> F:
     """Make an uncached task that looks up commits on the hub, in a pod that reaches the hub and has its token."""
-    decorated: F = task(**pod_options("prefetch"))(attempt(function))
-    return decorated
+    return uncached(function, "prefetch")
 
 
 def dynamic_part(function: F) -> F:

@@ -59,8 +59,8 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
         config = read_json(folder / "config.json")
     config.pop("torch_dtype", None)
     # transformers would otherwise round the weights to the dtype of the base policy or of the forward pass.
-    whole_config = json.dumps(config | {"dtype": "float32"}, indent=2, sort_keys=True)
-    (folder / "config.json").write_text(f"{whole_config}\n")
+    text = json.dumps(config | {"dtype": "float32"}, indent=2, sort_keys=True)
+    (folder / "config.json").write_text(f"{text}\n")
     for pattern in _TAKEN_ALONG:
         for file in previous.glob(pattern):
             shutil.copyfile(file, folder / file.name)
