@@ -20,8 +20,9 @@ from tasks.cluster.steps import ROWS, Prediction, evaluation_responses, problem_
 from tasks.formats import DASH, duration, label, pluralize
 from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
+from tasks.settings.base import read_yaml
 from tasks.settings.evaluate import Measure
-from tasks.settings.experiment import ExperimentSettings, PlannedRun, holds_experiment, read_experiment
+from tasks.settings.experiment import ExperimentSettings, PlannedRun, read_experiment
 
 _SHARED = (
     "Steps that runs share, such as the base policy and its evaluation, run once but are counted in every run here."
@@ -35,7 +36,8 @@ def print_plan(
     console: Console, config: Path, overrides: str, stages: int, planner: Planner | None, plain: bool
 ) -> None:
     """Print the plan of a file with a run or an experiment; ``plain`` prints only the planner's estimates, as JSON."""
-    make = _plan_experiment if holds_experiment(config) else _plan_run
+    content = read_yaml(config, RunSettings.model_fields, "configs/tiny-cpu.yaml")
+    make = _plan_experiment if "experiment" in content else _plan_run
     tables, values = make(config, overrides, stages, planner)
     if plain:
         print(json.dumps(values, indent=1))

@@ -140,15 +140,6 @@ class ExperimentSettings(Settings):
         return settings
 
 
-def holds_experiment(path: Path) -> bool:
-    """Return True if a YAML file holds an experiment, and False if it holds a run.
-
-    Raises:
-        SettingsError: the file cannot be read.
-    """
-    return "experiment" in read_yaml(path, RunSettings.model_fields, "configs/tiny-cpu.yaml")
-
-
 def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
     """Read the experiment from a YAML file, and return it with the store that the file names.
 
