@@ -5,6 +5,7 @@ from typing import NamedTuple, TypedDict, Unpack
 
 from flytekit import map_task
 
+from tasks.flyte import tasks
 from tasks.flyte.decorators import named, unpack_options, workflow
 from tasks.flyte.ends import OpenRun
 from tasks.flyte.inputs import (
@@ -19,17 +20,6 @@ from tasks.flyte.inputs import (
     RolloutInputs,
     VerifyInputs,
 )
-from tasks.flyte.tasks import (
-    alternate,
-    average,
-    generate,
-    prepare_benchmark,
-    prepare_prompts,
-    prepare_training_set,
-)
-from tasks.flyte.tasks import evaluate as evaluate_policy
-from tasks.flyte.tasks import optimize as optimize_policy
-from tasks.flyte.tasks import verify as verify_rollouts
 
 
 class Stage(NamedTuple):
@@ -42,7 +32,7 @@ class Stage(NamedTuple):
 
 def prepare_benchmarks(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:
     """Add the node that reads the problems of each benchmark."""
-    prepared: list[Artifact] = named(map_task(prepare_benchmark)(inputs=benchmarks), "benchmarks")
+    prepared: list[Artifact] = named(map_task(tasks.prepare_benchmark)(inputs=benchmarks), "benchmarks")
     return prepared
 
 
@@ -51,8 +41,8 @@ def evaluate(
     inputs: list[Keyed[EvaluationInputs]], mean: Keyed[MeanInputs], benchmarks: list[Artifact], policy: Artifact
 ) -> Artifact:
     """Measure the accuracy of a policy on each benchmark, and the mean over benchmarks."""
-    found = named(map_task(partial(evaluate_policy, policy=policy))(inputs=inputs, prompts=benchmarks), "benchmarks")
-    return named(average(inputs=mean, policy=policy, evaluations=found), "mean")
+    found = named(map_task(partial(tasks.evaluate, policy=policy))(inputs=inputs, prompts=benchmarks), "benchmarks")
+    return named(tasks.average(inputs=mean, policy=policy, evaluations=found), "mean")
 
 
 class SharedInputs(TypedDict):
@@ -78,7 +68,7 @@ class StageInputs(SharedInputs):
 def prepare(run: OpenRun) -> SharedInputs:
     """Add the nodes that read the benchmarks and the training set, and return the inputs that all stages share."""
     benchmarks = prepare_benchmarks(run.benchmarks)
-    training = named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
+    training = named(tasks.prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
     return {
         "prompts": run.prompts,
         "evaluations": run.evaluations,
@@ -92,11 +82,11 @@ def prepare(run: OpenRun) -> SharedInputs:
 @unpack_options()
 def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[StageInputs]) -> Stage:
     """A large stage of Mu-GRPO, whose updates all learn from one set of rollouts."""
-    shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
-    generate_shard = partial(generate, inputs=given["rollout"], policy=policy, stage=stage)
+    shards = named(tasks.prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
+    generate_shard = partial(tasks.generate, inputs=given["rollout"], policy=policy, stage=stage)
     rollouts = named(map_task(generate_shard)(prompts=shards), "generate")
-    verdicts = named(verify_rollouts(inputs=given["verify"], rollouts=rollouts, stage=stage), "verify")
-    trained = optimize_policy(
+    verdicts = named(tasks.verify(inputs=given["verify"], rollouts=rollouts, stage=stage), "verify")
+    trained = tasks.optimize(
         inputs=given["optimize"],
         reference=reference,
         policy=policy,
@@ -118,8 +108,8 @@ def alternating_stage(
     **given: Unpack[SharedInputs],
 ) -> Stage:
     """A stage whose updates alternate with the generation of rollouts, in one task."""
-    shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
-    trained = alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
+    shards = named(tasks.prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
+    trained = tasks.alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
     named(trained, "alternate")
     return Stage(trained, add_evaluation(trained, given, "evaluate"))
 
