@@ -10,22 +10,8 @@ from typing import Any
 import numpy as np
 
 from tasks.errors import DataError
-from tasks.evaluate.statistics import (
-    DIFFERENCES,
-    Benchmarks,
-    Interval,
-    Values,
-    bootstrap_p,
-    cohen_dz,
-    draws,
-    equivalence_p,
-    holm,
-    interval_of,
-    mean,
-    rank_biserial,
-    run_means,
-    signed_rank_p,
-)
+from tasks.evaluate import statistics
+from tasks.evaluate.statistics import DIFFERENCES, Benchmarks, Interval, Values
 from tasks.experiments.page import write_page
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
 from tasks.experiments.runs import SystemRun, by_system, load_run, pairs_by_baseline
@@ -140,8 +126,8 @@ def accuracy_cells(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Ce
                     model=model,
                     system=system,
                     benchmark=name,
-                    accuracy=interval_of([measured]),
-                    by_seed=run_means([measured]).tolist(),
+                    accuracy=statistics.interval_of([measured]),
+                    by_seed=statistics.run_means([measured]).tolist(),
                     base=float(np.mean([run[each].accuracy.value for run in base for each in chosen])),
                 )
             )
@@ -180,18 +166,18 @@ def _paired_test(
     model: str, baseline: str, benchmark: str, differences: Sequence[Benchmarks], margin: float
 ) -> PairedTest:
     """Return a test with unadjusted p-values."""
-    drawn = draws(differences, DIFFERENCES)
-    pairs_N = run_means(differences)
+    drawn = statistics.draws(differences, DIFFERENCES)
+    pairs_N = statistics.run_means(differences)
     return PairedTest(
         model=model,
         baseline=baseline,
         benchmark=benchmark,
-        difference=Interval(mean(differences), *drawn.interval()),
-        p_bootstrap=bootstrap_p(drawn),
-        p_wilcoxon=signed_rank_p(pairs_N),
-        cohen_dz=cohen_dz(pairs_N),
-        rank_biserial=rank_biserial(pairs_N),
-        p_equivalence=equivalence_p(drawn, margin),
+        difference=Interval(statistics.mean(differences), *drawn.interval()),
+        p_bootstrap=statistics.bootstrap_p(drawn),
+        p_wilcoxon=statistics.signed_rank_p(pairs_N),
+        cohen_dz=statistics.cohen_dz(pairs_N),
+        rank_biserial=statistics.rank_biserial(pairs_N),
+        p_equivalence=statistics.equivalence_p(drawn, margin),
         equivalent=False,
     )
 
@@ -201,7 +187,7 @@ def _adjust_p_values(tests: list[PairedTest]) -> list[PairedTest]:
     adjusted: list[dict[str, Any]] = [{} for _ in tests]
     for name in ("p_bootstrap", "p_wilcoxon", "p_equivalence"):
         known = [(index, getattr(test, name)) for index, test in enumerate(tests) if getattr(test, name) is not None]
-        for (index, _), p in zip(known, holm([p for _, p in known]), strict=True):
+        for (index, _), p in zip(known, statistics.holm([p for _, p in known]), strict=True):
             adjusted[index][name] = p
     return [
         test.model_copy(update={**changes, "equivalent": changes["p_equivalence"] < LEVEL})
