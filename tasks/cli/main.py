@@ -166,7 +166,7 @@ def algorithms() -> None:
 @app.command()
 def data() -> None:
     """Show tables of known benchmarks and training sets: sources, statements of the paper, and choices made here."""
-    from tasks.cli.data import benchmarks_table, training_sets_table
+    from tasks.cli.algorithms import benchmarks_table, training_sets_table
 
     _print_wide(benchmarks_table(), training_sets_table())
 

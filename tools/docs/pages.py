@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.cli.algorithms import algorithms_table, describe
-from tasks.cli.data import benchmarks_table, training_sets_table
+from tasks.cli.algorithms import algorithms_table, benchmarks_table, describe, training_sets_table
 from tasks.cli.pages import replace_between_marks
 from tasks.cli.settings import FILES, Entry, sections
 from tasks.report.tables import render_markdown
