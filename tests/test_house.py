@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.prepared import run_python
-from tools.cache_versions import NOTE, ROOT, current, declared
+from tools.cache_versions import NOTE, ROOT, current, declared, sources
 
 
 def rooms_that_import(*names: str) -> set[Path]:
@@ -63,6 +63,7 @@ def test_the_map_of_the_house_is_true() -> None:
 @pytest.mark.parametrize("task", sorted(declared()))
 def test_a_changed_task_has_a_new_cache_version(task: str) -> None:
     noted, now = json.loads(NOTE.read_text()).get(task), current()[task]
+    assert len([path for path in sources(task) if path.name.endswith("engine.py")]) in (0, 3)  # all engines, or none
     assert noted == now, (
         f"the sources of {task} changed. If what the task computes can differ, raise its version "
         "where tasks/flyte/ declares it; then run `make versions` and commit tools/cache_versions.json."

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from tasks.process.provenance import DATA_SUFFIXES
+from tasks.settings import EngineSettings
 from tools import ROOT
 
 NOTE = ROOT / "tools" / "cache_versions.json"
@@ -51,6 +52,8 @@ def sources(task: str) -> list[Path]:
             continue
         found.add(path)
         waiting += _imports(_tree(path))
+        if name == "tasks.rollout.engine":  # It imports engines by the names in their settings.
+            waiting += [kind.path.partition(":")[0] for kind in EngineSettings.kinds().values()]
     return sorted(found)
 
 
