@@ -53,7 +53,8 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
 
     @unpack_options(**OPTIONS)
     def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
-        run = named(open_run(updates_per_rollout=0, trained_from=from_stage, **options), "open-run")
+        opened = open_run(updates_per_rollout=0, trained_from=from_stage, algorithm=algorithm, **options)
+        run = named(opened, "open-run")
         shared = prepare(run)
         found = named(find_stage(inputs=run.run, training=shared["training"], algorithm=algorithm), "stored-stage")
         accuracies = stages_from(

@@ -44,6 +44,7 @@ from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
 from tasks.store.files import sweep
+from tasks.store.work import work_key
 from tasks.stored.results import PolicyAccuracies, RescoredRun
 from tasks.tracking import check_installed
 
@@ -71,11 +72,17 @@ class OpenRun(NamedTuple):
 
 @uncached_with_hub
 @unpack_options()
-def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **options: Unpack[RunOptions]) -> OpenRun:
+def open_run(
+    updates_per_rollout: int,
+    arm: str = "",
+    trained_from: int = 0,
+    algorithm: str = "",
+    **options: Unpack[RunOptions],
+) -> OpenRun:
     """Resolve and check the settings of a run, and open its store.
 
     ``updates_per_rollout`` 0 stands for all updates of a stage. ``arm`` holds overrides that are applied before the
-    user's. Stages before ``trained_from`` belong to another run.
+    user's. Stages before ``trained_from`` belong to another run, which ``algorithm`` names.
 
     Raises:
         SettingsError: a setting is wrong; nothing has run yet.
@@ -108,7 +115,8 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
             f"overrides: {overrides!r} in the laboratory replaces a setting of the arm {arm!r}, which would keep its "
             "name in the comparison; allowed: other settings."
         )
-    operation, mirror = settings.named_operation, settings.operation.mirror
+    start = {"trained_from": trained_from, "algorithm": algorithm} if trained_from else {}
+    operation, mirror = settings.named_operation(**start), settings.operation.mirror
     settings = settings.model_copy(
         update={
             "evaluate": with_commits(settings.evaluate, mirror),
@@ -295,10 +303,13 @@ def open_evaluation(
     """
     from tasks.stored.runs import find_artifact
 
+    check_installed(operation.tracker)
     source = PromptsSettings.parse(prompts.model_dump(mode="json"))
     chosen = with_commits(EvaluateSettings.parse(evaluate.model_dump(mode="json")), operation.mirror)
     opened = Store.open(store, create=False)
     ref = find_artifact(opened, policy, "policy")
+    name = work_key("evaluation", "", [ref, source, chosen, verify.renewed(), seed])
+    operation = operation.named(f"evaluation-{ref.digest[:8]}-{name[:8]}")
     benchmark_measures = measures(chosen, source, verify.renewed(), chosen.engine)
     return OpenEvaluation(policy=ref, **_measurements(opened.ref, seed, benchmark_measures, operation))
 

@@ -31,8 +31,6 @@ from tasks.settings.steps import (
     PolicySettings,
     PromptsSettings,
     RolloutSettings,
-    TensorBoardTracker,
-    WandbTracker,
 )
 from tasks.settings.verify import MathVerifySettings, VerifySettings, without_digest
 
@@ -113,15 +111,10 @@ class RunSettings(Settings):
         """Return the number of updates per refresh of the rollouts."""
         return self.updates_per_rollout or self.updates_per_stage
 
-    @property
-    def named_operation(self) -> OperationSettings:
-        """Return ``operation`` with an id of the run for its tracker."""
-        tracker = self.operation.tracker
-        if not isinstance(tracker, TensorBoardTracker | WandbTracker) or tracker.run:
-            return self.operation
-        digest = hashlib.sha256(json.dumps(self.result_values(), sort_keys=True).encode()).hexdigest()
-        name = f"{self.optimize.preset}-mu{self.mu}-seed{self.seed}-{digest[:8]}"
-        return self.operation.model_copy(update={"tracker": tracker.model_copy(update={"run": name})})
+    def named_operation(self, **start: object) -> OperationSettings:
+        """Return ``operation`` with an id for its tracker; ``start`` names the stored run that this one continues."""
+        digest = hashlib.sha256(json.dumps({**self.result_values(), **start}, sort_keys=True).encode()).hexdigest()
+        return self.operation.named(f"{self.optimize.preset}-mu{self.mu}-seed{self.seed}-{digest[:8]}")
 
     @property
     def measures(self) -> list[Measure]:

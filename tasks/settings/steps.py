@@ -1,6 +1,6 @@
 """Settings of every step. A step takes only settings that can change its output."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -300,3 +300,9 @@ class OperationSettings(Settings):
     mirror: StorePlace | None = None
     """A folder or an ``s3://`` prefix that replaces the hub for data sets, with their files at
     ``<mirror>/<data set>/<file>``."""
+
+    def named(self, run: str) -> Self:
+        """Return these settings with an id of the run for its tracker, unless there is one, or no tracker."""
+        if not isinstance(self.tracker, TensorBoardTracker | WandbTracker) or self.tracker.run:
+            return self
+        return self.model_copy(update={"tracker": self.tracker.model_copy(update={"run": run})})

@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from tasks import tracking
 from tasks.errors import SettingsError
+from tasks.flyte.ends import open_run
 from tasks.settings import RunSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tests.prepared import run_python
 from tools import ROOT
+from tools.runs import CONFIG
 
 Shown = Counter[tuple[str, int, float]]
 KEY = "b8c1" * 10
@@ -142,9 +145,21 @@ def test_the_id_of_a_run_follows_from_its_settings() -> None:
     file = ROOT / "configs/tiny-cpu.yaml"
 
     def name(overrides: str) -> str:
-        return RunSettings.read(file, f"operation.tracker.kind=wandb {overrides}").named_operation.tracker.run
+        return RunSettings.read(file, f"operation.tracker.kind=wandb {overrides}").named_operation().tracker.run
 
     assert name("").startswith("mu_grpo-mu16-seed0-")
     assert name("store=elsewhere operation.checkpoints_kept=3 verify.workers=3") == name("")
     assert name("seed=1") != name("")
     assert name("operation.tracker.run=mine") == "mine"
+
+
+def test_a_run_that_continues_a_stored_one_has_another_id(tmp_path: Path) -> None:
+    types = open_run.python_interface.inputs
+    sections = {name: types[name].model_validate(value) for name, value in yaml.safe_load(CONFIG.read_text()).items()}
+    sections.update(operation=types["operation"](), store=str(tmp_path), seed=0, updates_per_rollout=0)
+
+    def name(**start: object) -> str:
+        return open_run(**sections, overrides="operation.tracker.kind=wandb", **start).optimize.operation.tracker.run
+
+    assert name() == name(algorithm="relaxed")
+    assert len({name(), name(trained_from=1), name(trained_from=1, algorithm="relaxed")}) == 3

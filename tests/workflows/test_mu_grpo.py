@@ -167,9 +167,11 @@ def test_another_benchmark_runs_nothing_else(finished: Finished, tmp_path: Path)
     own = {"name": "mine", "source": {"path": str(tmp_path / "mine.jsonl")}}
     evaluate = json.dumps({"max_new_tokens": 16, "benchmarks": [own]})
     prompts = json.dumps({"arithmetic": {}, "prompts_per_stage": 1})
-    told = runner.made("evaluation", "--evaluate", evaluate, "--prompts", prompts)
+    tracked = ["--operation", '{"tracker": {"kind": "tensorboard"}}']
+    told = runner.made("evaluation", "--evaluate", evaluate, "--prompts", prompts, *tracked)
     assert "evaluate stage 2 mine" in steps(told)
     assert "on 1 problems" in told
+    assert len([*runner.store.glob("tracking/tensorboard/evaluation-*/events*")]) == 1
 
 
 def test_a_corrupted_artifact_is_named(finished: Finished, tmp_path: Path) -> None:
