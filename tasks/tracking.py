@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tasks.errors import SettingsError
@@ -131,12 +132,17 @@ class _TensorBoard:
 
     def flush(self) -> None:
         self._writer.flush()
-        if self._store.remote is not None:  # The whole file is written: it has a few hundred bytes per update.
-            for file in (self._store.root / self._folder).glob(f"*{self._suffix}"):
-                self._store.remote.write(f"{self._folder}/{file.name}", file.read_bytes())
+        _upload(self._store, self._folder, f"*{self._suffix}")
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _upload(store: Store, folder: str, pattern: str) -> None:
+    """Write files of a tracker into a store on S3, each as a whole: it has a few kilobytes per update."""
+    if store.remote is not None:
+        for file in (store.root / folder).glob(pattern):
+            store.remote.write(f"{folder}/{file.name}", file.read_bytes())
 
 
 class _Wandb:
@@ -160,6 +166,8 @@ class _Wandb:
             resume="allow" if offline else None,
             settings=wandb.Settings(**mode, silent=True, console="off", disable_git=True),
         )
+        self._store, self._offline, self._teardown = store, offline, wandb.teardown
+        self._folder = Path(self._run.dir).parent.relative_to(store.root).as_posix()
         # wandb counts the steps of every process. The update is the common axis.
         self._run.define_metric("update", hidden=True)
         self._run.define_metric("*", step_metric="update")
@@ -168,7 +176,11 @@ class _Wandb:
         self._run.log({"update": update, **numbers})
 
     def flush(self) -> None:
-        pass  # The library sends by itself.
+        if self._offline:  # Otherwise the library sends by itself.
+            _upload(self._store, self._folder, "*.wandb")
 
     def close(self) -> None:
         self._run.finish()
+        if self._offline and self._store.remote is not None:
+            self._teardown()  # The file is complete when wandb's service has ended.
+            self.flush()

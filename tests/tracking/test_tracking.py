@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -104,16 +104,20 @@ def rounded(shown: Shown) -> Shown:
     return Counter({(tag, step, float(np.float32(value))): times for (tag, step, value), times in shown.items()})
 
 
-def test_event_files_of_a_store_on_s3_hold_the_rows_of_every_attempt_once(bucket: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "read"), [("tensorboard", in_tensorboard), ("wandb", in_wandb)])
+def test_files_of_a_store_on_s3_hold_the_rows_of_every_attempt_once(
+    bucket: str, tmp_path: Path, kind: str, read: Callable[[Path], Shown]
+) -> None:
     store = Store(Store.open(bucket).ref, work="key")
     for updates in ((1,), (1, 2)):
-        with tracking.open_tracker(TrackerSettings(kind="tensorboard", run="a-run"), store, "part", {}) as show:
+        with tracking.open_tracker(TrackerSettings(kind=kind, run="a-run"), store, "part", {}) as show:
             for update in updates:
                 show("optimize", {"update": update, "loss": 0.5})
-    for name in store.remote.listing("tracking/tensorboard/a-run"):
-        (tmp_path / Path(name).name).write_bytes(store.remote.read(name) or b"")
+    (copy := tmp_path / "copy").mkdir()
+    for place, name in enumerate(store.remote.listing("tracking")):
+        (copy / f"events-{place}-{Path(name).name}").write_bytes(store.remote.read(name) or b"")
     rows = [(("optimize/update", update, update), ("optimize/loss", update, 0.5)) for update in (1, 2)]
-    assert in_tensorboard(tmp_path) == Counter(chain(*rows))
+    assert read(copy) == Counter(chain(*rows))
 
 
 def test_a_server_that_is_not_there_stops_nothing(tmp_path: Path) -> None:
