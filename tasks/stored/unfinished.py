@@ -1,5 +1,8 @@
 """Unfinished runs: finds runs without a report by their artifacts."""
 
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -92,7 +95,9 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     unused = [
         rollouts for rollouts in known["rollouts"] if rollouts.digest not in used and rollouts.parents.get("policy")
     ]
-    averages = {_sampler(average): average for average in reversed(known["average"])}
+    averages: dict[tuple[str, int], dict[str, Manifest]] = defaultdict(dict)
+    for average in reversed(known["average"]):  # Of equal measures the latest counts.
+        averages[_sampler(average)][_measure(lineage, average)] = average
     reported = {
         (policy.digest, report.seed)
         for report in known["report"]
@@ -120,9 +125,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
                 seed=run_seed,
                 policies=stages,
                 finished_stages=sum(policy.digest in finished for policy in stages[1:]),
-                averages=[
-                    averages[policy.digest, run_seed] for policy in stages if (policy.digest, run_seed) in averages
-                ],
+                averages=_own([averages.get((policy.digest, run_seed), {}) for policy in stages]),
                 rollouts=rollouts,
                 verdicts=[
                     verdicts
@@ -132,6 +135,23 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
             )
         )
     return sorted(runs, key=lambda run: -run.latest)
+
+
+def _measure(lineage: Lineage, average: Manifest) -> str:
+    """Return a key that is equal for averages over the same benchmarks with the same settings."""
+    evaluations = lineage.parents_of(average, "evaluations")
+    return json.dumps([[one.parents["prompts"][0].digest, one.settings] for one in evaluations], sort_keys=True)
+
+
+def _own(measured: Sequence[Mapping[str, Manifest]]) -> list[Manifest]:
+    """Return the averages of a run from those of its policies, by measure: other runs may have measured some of them.
+
+    The measure of the run is that of the most policies, and of several such measures the latest.
+    """
+    numbers = Counter(chain(*measured))
+    latest = {measure: average.timings.finished for averages in measured for measure, average in averages.items()}
+    own = max(numbers, key=lambda measure: (numbers[measure], latest[measure]), default="")
+    return [averages[own] for averages in measured if own in averages]
 
 
 def _sampler(made: Manifest) -> tuple[str, int]:

@@ -93,3 +93,7 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
         assert [one.seed for one in run.rollouts] == ([] if seed < 2 else [2])
     made("average", 9, {"policy": policy})  # As workflows/evaluation.py makes it: another seed is not another run.
     assert [run.seed for run in find_unfinished(store)] == [2, 1, 0]
+    # A run with other benchmarks measured the same base policy.
+    parents = {"policy": base, "prompts": [made("prompts", 0, {})]}
+    made("average", 0, {"policy": base, "evaluations": [made("evaluation", 0, parents)]})
+    assert [average.parents.keys() for average in find_unfinished(store, 0)[0].averages] == [{"policy"}, {"policy"}]
