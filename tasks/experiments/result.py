@@ -243,7 +243,7 @@ def _accuracies(result: ReproductionResult) -> Table:
     rows = []
     for model, benchmark in dict.fromkeys((cell.model, cell.benchmark) for cell in result.cells):
         row = [cells.get((model, benchmark, system)) for system in result.systems]
-        base = next(cell.base for cell in row if cell)
+        base = max((cell for cell in row if cell), key=lambda cell: len(cell.by_seed)).base  # Runs may be missing.
         shown = [share_with_interval(one.accuracy) if one else DASH for one in row]
         rows.append((model, _benchmark(benchmark), percent(base), *shown))
     return number_table("", ("model", "benchmark"), ("base", *result.systems), rows)
