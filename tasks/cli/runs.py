@@ -1,5 +1,6 @@
 """Runs of a store: finished runs, which have a report, and unfinished runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tasks.cli.pages import write_page
@@ -55,7 +56,9 @@ def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
     by_key: dict[str, ComparedRun] = {}
     for manifest in find_reports(store, seed):
         key = run_key(manifest)
-        if key not in by_key:  # Reports are sorted from the latest; older reports of the same run are skipped.
+        if key in by_key:  # An earlier report of this run, which finished then.
+            by_key[key] = replace(by_key[key], finished=manifest.timings.finished)
+        else:
             settings = chosen_settings(manifest.settings) | flat(manifest.facts.get("other_settings") or {})
             by_key[key] = ComparedRun(
                 summarise(store, manifest.ref, []), settings, str(manifest.ref), manifest.timings.finished

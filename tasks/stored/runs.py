@@ -37,7 +37,9 @@ _FIXED: dict[str, type[Settings]] = {
 
 
 def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
-    """Return the manifests of the reports, the latest first.
+    """Return the manifests of the reports, those of the latest run first.
+
+    A run that is rendered again keeps its place; its latest report is the first of its reports.
 
     Raises:
         DataError: the store has no report of this seed and algorithm.
@@ -52,7 +54,8 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
         wanted = ", ".join(f"{name} {value}" for name, value in filters if value is not None)
         problem = f"no finished run{f' with {wanted}' if wanted else ''} in this store"
         raise DataError(f"{store.ref.uri}: {problem}. Run it, or name another.")
-    return reports
+    finished = {run_key(report): report.timings.finished for report in reports}  # of each run's first report
+    return sorted(reports, key=lambda report: -finished[run_key(report)])
 
 
 def run_of(store: Store, report: Manifest) -> Lineage:

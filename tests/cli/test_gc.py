@@ -19,6 +19,7 @@ from tasks.store import lease as leases
 from tasks.store.work import run_once
 from tasks.stored.check import check_store
 from tasks.stored.garbage import delete_garbage, find_garbage
+from tasks.stored.runs import find_reports
 from tests.cli.synthetic import (
     Run,
     folders,
@@ -101,8 +102,9 @@ def test_an_artifact_whose_files_were_just_copied_here_is_young(store: Store) ->
 
 def test_every_finished_run_is_kept_and_one_that_was_rendered_again_is_one(store: Store) -> None:
     different: list[dict[str, Any]] = [{}, {"mu": 1}, {"seed": 1}]
-    run, *_ = (make_finished_run(store, stages=1, **fields) for fields in different)
+    run, _, latest = (make_finished_run(store, stages=1, **fields) for fields in different)
     run.write("report", "report", {}, {"evaluations": run.evaluations}, {"page": "again"}, algorithm="grpo")
+    assert find_reports(store)[0].ref == latest.report
     (store.root / "policy/note.txt").write_text("not an artifact's")
     make_older(store)
     garbage = find_garbage(store)
