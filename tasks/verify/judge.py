@@ -75,6 +75,8 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     if any(_is_false(reading) for reading in parsed):
         return Outcome.WRONG
     reference, parsed = _as_sets(reference, parsed), _as_sets(parsed, reference)
+    if any(isinstance(a, And) and isinstance(b, And) and len(a.args) != len(b.args) for a in reference for b in parsed):
+        return Outcome.WRONG  # math-verify raises where it compares chains of different lengths.
     decimals, digits = _precision([*reference, *parsed])
     same = verify(reference, parsed, decimals, digits, timeout_seconds=None, raise_on_error=True)
     return Outcome.CORRECT if same else Outcome.WRONG
@@ -93,7 +95,15 @@ def _parse(text: str, with_bases: bool) -> list[Any]:
     for reading in readings(text, with_bases):
         boxed = rf"\boxed{{{reading}}}"
         parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
-    return [_scientific(expression) for expression in parsed]
+    return [_scientific(_with_real_letters(expression)) for expression in parsed]
+
+
+def _with_real_letters(answer: Any) -> Any:
+    """Make letters real: those of a text with an i, which may be an index, are not, and would differ from others."""
+    if not isinstance(answer, sympy.Expr):
+        return answer
+    letters = [letter for letter in answer.free_symbols if letter.is_real is False]
+    return answer.xreplace({letter: sympy.Symbol(letter.name, real=True) for letter in letters})
 
 
 def _scientific(answer: Any) -> Any:

@@ -185,6 +185,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         rf"(?<![a-zA-Z\\{{])({_FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
         r"\\\1",
     ),
+    ("I with an index is a name", r"(?<![a-zA-Z\\{])I(?=\s*_)", r"\\mathrm{I}"),
     (
         "i is the imaginary unit unless it is an index",
         r"^(?!.*(?:\\sum|\\prod|_\{?i|[jk](?![a-zA-Z]))).*$",
@@ -213,6 +214,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         "a rate is a unit",
         rf"(?<=[\d}}]){_GAP}+(?:[ck]?m|mi|ft|miles|feet|meters)\s*(?:/|per )\s*(?:h|hr|hour|min|minute|s|sec|second)"
         r"(?:\s*\^\s*\{?2\}?)?\s*$",
+        "",
+    ),
+    (
+        "a fraction of units is a unit",
+        rf"(?<=[\d}}]){_GAP}*\\[dt]?frac\s*\{{{_TEXT}[a-zA-Z]+\}}\}}\s*\{{{_TEXT}[a-zA-Z]+\}}(?:\^\{{?\d\}}?)?\}}\s*$",
         "",
     ),
     ("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),

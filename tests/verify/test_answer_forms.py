@@ -61,10 +61,13 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}"]}),
     (r"2\pi", {C: ["2\u03c0"]}),
     ("9.8", {C: ["9.8 m/s^2", r"9.8\,km/h", "9.8 miles per hour"], W: ["9.8x/s"]}),
+    (r"5\,\frac{\text{m}}{\text{s}^2}", {C: ["5", r"5\frac{\mathrm{m}}{\mathrm{s}^{2}}"], W: [r"5\frac{a}{b}"]}),
     (r"16\frac{2}{3}\%", {C: [r"\frac{50}{3}\%", r"\frac16", "16.666667%"], W: [r"16\frac13\%", r"\frac16\%"]}),
     (r"\frac{1\pm\sqrt5}{2}", {C: [r"\frac{1-\sqrt5}{2}, \frac{1+\sqrt5}{2}"], W: [r"\frac{1+\sqrt5}{2}"]}),
     # the imaginary unit, also at the start of a group; its exponent counts
     ("3+2i", {W: ["3+2i^2"]}),
+    ("3x", {C: [r"\sum_{i=1}^{3} x", "(2+i)(2-i)x-2x"], W: [r"\sum_{i=1}^{4} x"]}),  # x is real beside an i too
+    ("I_1", {C: ["I_1"], W: ["I_2", "I"]}),
     ("i^2 R", {C: ["-R", "I^2R"], W: ["IR"]}),
     (r"\frac{1}{2}+\frac{i\sqrt{3}}{2}", {C: [r"\frac{1}{2} + \frac{\sqrt{3}}{2}i", r"e^{i\pi/3}"]}),
     ("i, -i", {C: [r"\{i,-i\}", r"\sqrt{-1}, \frac{1}{i}"], W: [r"\hat{i}, -\hat{i}"]}),
@@ -101,6 +104,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("6", {W: ["7 = 6", "x = 7 = 6"]}),
     (r"\pi", {W: [r"x = \pi = 3.14"]}),
     ("3.14", {C: [r"x = \pi = 3.14"]}),
+    ("1<x<2", {C: ["1<x<2", "(1,2)"], W: ["1<x<2<y"]}),
     (r"x \ne 3", {C: [r"3 \neq x"], W: [r"x \ne 4", "x > 3", "3"]}),
     # letters and words, and products of variables
     (r"\text{east}", {C: ["East"]}),
