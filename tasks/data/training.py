@@ -202,8 +202,10 @@ def _training_set(store: Store, settings: PromptsSettings, training: ArtifactRef
     table = read_table(store.path(training) / TRAINING_FILE)
     count, total = settings.prompts_per_stage, table.num_rows
     if total < count:
+        none = "all are held out or removed. To fix it: give more rows, or lower prompts.held_out_share"
         raise DataError(
-            f"prompts.prompts_per_stage: {count}, but there are {total} training prompts; allowed: 1 to {total}."
+            f"prompts.prompts_per_stage: {count}, but there are {total} training prompts; "
+            f"{f'allowed: 1 to {total}' if total else none}."
         )
     return table
 

@@ -322,6 +322,8 @@ def test_of_a_small_file_one_prompt_is_held_out_but_not_the_only_one(store: Stor
     if many > 1:
         (held_out,) = rows(store, [prepare_held_out(store, settings, 500)])
         assert held_out["prompt_id"] not in trained
+        with pytest.raises(DataError, match=r"0 training prompts; all are held out or removed\. To fix it: give more"):
+            prepare_stage(store, settings.model_copy(update={"held_out_share": 0.99999}), 0, 0)
         return
     with pytest.raises(DataError, match=r"no prompt is held out\. To fix it: raise prompts\.held_out_share, or name"):
         prepare_held_out(store, settings, 500)
