@@ -104,6 +104,7 @@ _DECIDED_BY_TRAINER = (
     "train_batch_size",
     "train_micro_batch_size_per_gpu",
     "activation_checkpointing",
+    "managed_gradient_accumulation",
     "torch_autocast",
 )
 """Keys of DeepSpeed's configuration that the trainer decides; without an error they would be silently ignored, or

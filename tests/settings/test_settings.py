@@ -106,6 +106,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         (f"{DEEPSPEED}={STAGE_1} optimize.backend.dtype=bfloat16", "dtype bfloat16; allowed: 2 or 3"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 1}}, optimizer: {{}}}}'", "deepspeed.optimizer: is decided by"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 2}}, torch_autocast: {{}}}}'", "torch_autocast: is decided by"),
+        (f"{DEEPSPEED}='{{zero_optimization: {{stage: 2}}, managed_gradient_accumulation: false}}'", "is decided by"),
         ("operation.tracker.project=mine", "operation.tracker.project: got 'mine'; unknown field with kind none"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=0.5", "allowed: maxima that are not below"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=1.3", "with high 1.2; allowed: low_max < high"),
@@ -161,6 +162,7 @@ def test_every_mistake_is_named_at_once(run: RunSettings) -> None:
     ("content", "message"),
     [
         *((content, "") for content in (b"", b"[1, 2]", b"a: [", b"just words", b"\x7fELF\xd0\xff")),
+        (b"seed: " + b"[" * 3000 + b"]" * 3000, ": not YAML: lists or dictionaries are nested too deeply"),
         (b"seed: 1\nrollout: {}\nseed: 2\n", ": the key 'seed' is in line 1 and again in line 3. Remove one"),
     ],
 )
