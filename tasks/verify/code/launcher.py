@@ -20,8 +20,11 @@ import tempfile
 import threading
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from fractions import Fraction
+from operator import index
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,7 +46,8 @@ IMPORTED = (
     *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
 )
 """Modules that are imported for every program."""
-_COLLECTIONS: dict[str, type[Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_KINDS: tuple[type[Any], ...] = (tuple, set, frozenset, deque, bytes, Iterator)
+_COLLECTIONS = {kind.__name__: kind for kind in _KINDS}
 DIGITS = 50_000
 """Most digits of an integer that is read or written, as in LiveCodeBench."""
 _PREAMBLE = "\n".join(
@@ -253,6 +257,8 @@ def _open_standard_streams() -> None:
 def pack(value: Any) -> Any:
     """Return a value of Python's or numpy's plain types as a JSON value that tells lists, tuples, sets and dicts apart.
 
+    An iterator is consumed.
+
     Raises:
         TypeError: the value, or a value in it, has another type.
     """
@@ -268,6 +274,8 @@ def pack(value: Any) -> Any:
             return {name: [pack(item) for item in value]}
     if isinstance(value, dict):
         return {"dict": [[pack(key), pack(item)] for key, item in value.items()]}
+    if isinstance(value, Fraction):
+        return {"Fraction": [value.numerator, value.denominator]}
     if hasattr(value, "tolist"):
         return pack(value.tolist())
     raise TypeError(f"{type(value).__name__} is not a plain type")
@@ -286,9 +294,12 @@ def unpack(packed: Any) -> Any:
     ((kind, content),) = packed.items()
     if kind == "dict":
         return {unpack(key): unpack(item) for key, item in content}
-    if kind not in _COLLECTIONS:
+    if kind not in (*_COLLECTIONS, "Fraction"):
         raise ValueError(f"unknown kind {kind!r}")
-    return _COLLECTIONS[kind](unpack(item) for item in content)
+    items = (unpack(item) for item in content)
+    if kind == "Fraction":
+        return Fraction(*map(index, items))  # of texts, such as 1e999999999, it could compute forever
+    return items if kind == "Iterator" else _COLLECTIONS[kind](items)
 
 
 if __name__ == "__main__":

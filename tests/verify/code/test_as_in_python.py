@@ -11,6 +11,7 @@ from tests.verify.helpers import asserts, calls, code_settings, fenced, texts
 
 LARGE = "1" + "0" * 4999
 STACK = "resource.RLIMIT_STACK, (1 << 23, 1 << 26)"
+NAMES = "from collections import deque\nfrom fractions import Fraction"
 PRINT = {
     "a standard output put aside": (
         "import io, sys\nreal = sys.stdout\nsys.stdout = io.StringIO()\nprint(5)\nreal.write(sys.stdout.getvalue())"
@@ -42,6 +43,10 @@ RESULTS = {
     "a method": (calls("f", ([[2, 3]], 5)), "def f(): pass\nclass Solution:\n def f(self, x): return sum(x)"),
     "a function that it imports": (asserts("assert gcd(12, 18) == 6"), "from math import gcd"),
     "a large number": (f'{{"fn_name": "f", "inputs": [[4999]], "outputs": [{LARGE}]}}', "def f(n): return 10**n"),
+    "an iterator, a deque, bytes and fractions": (
+        asserts("assert [*f(3)] == [1, b'2', deque([3]), Fraction(1, 3)]", setup=NAMES),
+        "import fractions\ndef f(n): yield from (1, b'2', deque([n]), fractions.Fraction(1, n))",
+    ),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
     "a number of LiveCodeBench's length, read and written": (texts((LARGE, LARGE)), "print(int(input()))"),
 }
