@@ -262,9 +262,10 @@ def progress_callback(progress: Bar) -> OnDone:
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> list[str]:
-    """Return the text of responses, without special tokens."""
+    """Return the text of responses, without special tokens and with all of its spaces, as in ``' '.join``."""
     if not responses:
         return []
+    whole = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
     with explain("the policy's tokenizer cannot decode responses", "Use the tokenizer that the policy came with."):
-        texts: list[str] = tokenizer.batch_decode([r.token_ids.tolist() for r in responses], skip_special_tokens=True)
+        texts: list[str] = tokenizer.batch_decode([r.token_ids.tolist() for r in responses], **whole)
     return texts

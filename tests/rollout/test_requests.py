@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
@@ -14,8 +15,9 @@ from tasks.errors import DataError
 from tasks.models import prompts
 from tasks.models.loading import load_tokenizer
 from tasks.models.prompts import token_ids
-from tasks.rollout.engine import sampling_seed
+from tasks.rollout.engine import Response, sampling_seed
 from tasks.rollout.requests import build_requests
+from tasks.rollout.step import decode
 from tasks.settings import PromptsSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
@@ -122,6 +124,14 @@ def test_tokens_that_close_a_text_are_left_off_prompts(adds: str) -> None:
     tokenizer = byte_tokenizer(adds=adds)
     assert text(tokenizer, row("1+1=")) == f"{begin}1+1="
     assert text(tokenizer, row("a</s>b")) == f"{begin}a</s>b"
+
+
+def test_a_tokenizer_that_cleans_up_spaces_leaves_those_of_responses() -> None:
+    tokenizer, program = byte_tokenizer(), "s = ' '.join(a) != b"
+    tokenizer.clean_up_tokenization_spaces = True
+    tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
+    assert tokenizer.decode(ids := tokenizer(program)["input_ids"]) != program
+    assert decode(tokenizer, [Response(np.array(ids), np.zeros(len(ids)), "stop")]) == [program]
 
 
 @pytest.mark.parametrize(
