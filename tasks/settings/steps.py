@@ -92,7 +92,8 @@ class PromptsSettings(Settings):
     source: SourceSettings | None = None
     """The name of a known training set, such as dapo (``mu-grpo data`` lists them), or a source with other fields."""
     held_out_path: FilePlace | None = None
-    """A file of the same form for evaluation. When null, a hash of the rows' ids chooses the share that is held out."""
+    """A file for evaluation, with the fields of path or source. When null, a hash of the rows' ids chooses the share
+    that is held out."""
     held_out_share: Number = Field(0.1, ge=0, lt=1)
     """Share of the rows of path or source that is held out, if held_out_path is null. Above 0, at least one of two or
     more rows is held out."""

@@ -136,6 +136,11 @@ def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path
     settings = PromptsSettings.parse({"prompts_per_stage": 1, "source": source, "held_out_path": str(other)})
     held_out = prepare_held_out(store, settings, 1)
     assert [row["prompt"] for row in training(store, settings, held_out)] == ["a?"]
+    write(tmp_path, [{"prompt": "B ?", "answer": "1"}], "other.jsonl")
+    with pytest.raises(
+        DataError, match=r"no field 'q'.*; a file of prompts\.held_out_path has the fields of prompts\."
+    ):
+        prepare_held_out(store, settings, 1)
 
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
