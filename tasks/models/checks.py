@@ -24,10 +24,10 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
     Raises:
         DataError: a file is missing, damaged, or of a kind that is not supported.
     """
-    if not (path / "config.json").is_file():
-        raise DataError(f"{path}: no config.json, so this is not a Hugging Face model folder. Correct policy.path.")
     weights = weight_files(path)
     _check_adapter(path, bool(weights))
+    if not (path / "config.json").is_file():
+        raise DataError(f"{path}: no config.json, so this is not a Hugging Face model folder. Correct policy.path.")
     if not weights:
         found = sorted(file.name for file in path.iterdir())[:10]
         raise DataError(
