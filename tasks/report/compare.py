@@ -16,6 +16,8 @@ _Benchmark = tuple[str, str, str, str]
 """Name, samples per problem, number of problems, digest. Accuracies share a row only if all four are equal."""
 _Rows = dict[str, list[float | None]]
 """Values by the name of the row, one per run; None where the run has no value."""
+_NARROWEST = len("seed 0 ")
+"""Fewest characters of the column of a run."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
         slices = [slice(start, start + columns) for start in range(1, len(headings), columns)]
         return [text_table(["", *headings[some]], [row and [row[0], *row[some]] for row in rows]) for some in slices]
 
-    for columns in range(len(runs), 0, -1):
+    most = len(runs) if width is None else min(len(runs), max(1, width // _NARROWEST))
+    for columns in range(most, 0, -1):
         tables = split(columns)
         if width is None or max(len(line) for table in tables for line in table.splitlines()) <= width:
             break

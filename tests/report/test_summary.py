@@ -1,6 +1,7 @@
 import json
 import re
 import time
+from unittest import mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from tasks.report.compare import ComparedRun, compare, different_settings
 from tasks.report.history import Evaluation
 from tasks.report.ledger import make_ledger
 from tasks.report.summary import Execution, RunSummary, execution_since, make_summary, summarise
+from tasks.report.tables import text_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.lineage import ancestry
 from tests.cli.synthetic import write
@@ -88,6 +90,9 @@ def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo
     assert "optimize.preset" not in rows
     assert len(rows["training speed"]) == 8
     assert different_settings(runs).keys() == {"optimize.learning_rate", "optimize.max_grad_norm"}
+    with mock.patch("tasks.report.compare.text_table", wraps=text_table) as drawn:
+        compare(runs * 5, 80)
+    assert max(len(call.args[0]) for call in drawn.call_args_list) < 14
 
 
 def test_a_compared_template_is_shown_as_written(mu_grpo):
