@@ -36,6 +36,8 @@ _LEAST_AHEAD, _MOST_AHEAD = 2, 64
 _BYTES_AHEAD = 4096  # The buffer of a pipe is at least this long, so that sending to a worker that hangs never blocks.
 _COLLECT_SECONDS = 0.005
 """Pause before judgements are collected: reading from the workers takes as long as judging a number."""
+_LONGEST_WAIT = 3600.0
+"""Longest wait for workers at once, in seconds; the system refuses one of weeks."""
 _ROOT = Path(__file__).parents[2]
 
 Asked = tuple[str, str | None] | tuple[str, str | None, str]
@@ -242,7 +244,8 @@ class Verifier:
     def _wait(self) -> None:
         """Wait until a worker has sent something or has passed its deadline."""
         deadline = min(worker.deadline for worker in self._workers)
-        wait([worker.fileno() for worker in self._workers], timeout=max(0.0, deadline - time.monotonic()))
+        seconds = min(max(0.0, deadline - time.monotonic()), _LONGEST_WAIT)
+        wait([worker.fileno() for worker in self._workers], timeout=seconds)
         time.sleep(_COLLECT_SECONDS)
 
     def _collect(self) -> list[tuple[Job, Judgement]]:
