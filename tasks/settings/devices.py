@@ -163,7 +163,7 @@ class DeepSpeedSettings(BackendSettings):
         """Return the configuration as JSON with sorted keys, so that no path is part of a cache key."""
         try:
             if isinstance(value, str) and value and not value.lstrip().startswith("{"):
-                value = Path(value).read_text()
+                value = Path(value).read_text(encoding="utf-8")
             content = json.loads(value) if isinstance(value, str) and value else value
             return json.dumps(content, sort_keys=True) if isinstance(content, dict) else value
         except (OSError, ValueError) as error:

@@ -216,7 +216,7 @@ class Store:
                 waited=list(waits),
             ),
         )
-        (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))
+        (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
         if flushed:
             flush(draft.path / MANIFEST)
         final = self.root / ref.folder

@@ -16,6 +16,7 @@ from tasks.process.provenance import process
 from tasks.store import Store
 from tasks.store.files import Folder, sweep
 from tasks.store.s3 import Bucket
+from tests.prepared import run_python
 from tests.store.writers import run_at_once, run_until_killed, write
 from tools.system_programs import require
 
@@ -159,3 +160,11 @@ def test_a_forked_process_has_a_name_of_its_own() -> None:
     assert child.name != process().name
     assert child.started >= process().started
     assert process() == process()
+
+
+def test_a_manifest_is_utf_8_in_every_locale(tmp_path):
+    code = """import sys; from tasks.store import Store; store = Store.open(sys.argv[1])
+with store.write("policy", settings={"template": "\\xfc"}, parents={}, seed=0) as draft: pass
+assert store.manifest(draft.ref).settings == {"template": "\\xfc"}"""
+    done = run_python(code, str(tmp_path), LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.returncode == 0, done.stderr
