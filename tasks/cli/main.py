@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from functools import partial
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from rich.table import Table
 
 from tasks.cli.experiments import laboratory, reproduction
 from tasks.errors import DataError, SettingsError, UserError
+from tasks.process.logs import print_any_text
 from tasks.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -324,9 +324,7 @@ def _console() -> Console:
 
 def run() -> None:
     """Run the command; errors that a user can fix are printed without a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # Tables have characters that ASCII lacks.
-            stream.reconfigure(errors="replace")
+    print_any_text()
     try:
         app()
     except UserError as error:

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from functools import cache
+from io import TextIOWrapper
 
 from tasks.errors import SettingsError
 
@@ -28,6 +29,13 @@ def logger() -> logging.Logger:
     log.propagate = False
     log.addHandler(_StdoutHandler())
     return log
+
+
+def print_any_text() -> None:
+    """Print a question mark for a character that the encoding of the terminal lacks, as ASCII lacks those of tables."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 class _StdoutHandler(logging.Handler):

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tasks.cli.main import app, run
+from tasks.flyte.attempts import attempt
 from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS
 from tasks.store import Store
 from tests.cli.synthetic import command, run_refused
@@ -68,3 +69,5 @@ def test_tables_are_printed_where_only_ascii_can_be(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SystemExit) as ended:
         run()
     assert ended.value.code == 0
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(BytesIO(), encoding="ascii"))
+    attempt(print)("─")
