@@ -11,7 +11,6 @@ from tests.report.pages import texts
 from tools import graphs
 from tools.docs import DOCS
 from tools.docs.pages import PARTS
-from tools.docs.picture import PICTURE, Value, picture, results
 
 RENEW = "renew it: make docs, or python -m tools.docs.pages and tools.docs.picture"
 
@@ -21,20 +20,6 @@ def test_generated_parts_of_pages_are_up_to_date(page: str, marks: str) -> None:
     written = (DOCS / page).read_text(encoding="utf-8")
     part = written.partition(f"<!-- {marks} -->\n")[2].partition(f"<!-- end of {marks} -->")[0]
     assert part == PARTS[page, marks](), RENEW
-
-
-def test_the_picture_shows_the_results(tmp_path: Path) -> None:
-    picture(tmp_path / "results.svg")
-    assert (tmp_path / "results.svg").read_bytes() == PICTURE.read_bytes(), RENEW
-
-
-def test_the_picture_reads_the_minutes_of_a_slow_machine_and_a_single_seed(tmp_path: Path) -> None:
-    page = tmp_path / "results.md"
-    row = "| training | 1 min 54 s (98.1 s to 2 min 04 s) | 64.4 s |"
-    page.write_text(f"| | mu_grpo, mu 16 | grpo, mu 4 |\n|---|---:|---:|\n| switch | \u2013 | 0.1 s |\n{row}\n")
-    ours, theirs = results(page).values()
-    assert ours == {"training": Value(114, 98.1, 124)}
-    assert theirs["training"] == Value(64.4, 64.4, 64.4)
 
 
 def test_the_readme_shows_the_workflow() -> None:

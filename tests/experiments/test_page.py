@@ -114,21 +114,6 @@ def test_a_waterfall_falls_from_the_baseline_to_the_reference(drawn, result, sys
         assert [(one.name, one.x[0]) for one in bars[1:-1]] == [(one.name, one.seconds) for one in causes]
 
 
-def test_settings_that_differ_are_marked(page):
-    section = page[page.index('<section id="settings">') :]
-    different, shared = section.split("<details", 1)
-    assert re.search(r"updates_per_rollout</td><td[^>]*>32</td><td[^>]*>4</td><td[^>]*>32<", different)
-    assert re.search(r"optimize.objective.gate.high</td><td[^>]*>5.0</td><td[^>]*>1.2</td><td[^>]*>1.2<", different)
-    assert re.search(r"rollout.responses_per_prompt</td><td[^>]*>8<", shared)
-    assert "gate.high" not in shared
-
-
-def test_vetoed_tokens_are_those_of_systems_with_a_veto(drawn):
-    series = drawn["vetoed-tiny"].series
-    assert {one.name for one in series} == {"mu_grpo"}
-    assert 0 < max(one.y.max() for one in series) < 0.1
-
-
 @pytest.mark.whole
 def test_a_browser_shows_every_figure_and_nothing_too_wide(page, tmp_path):
     assert_fits(page, tmp_path, figures=len(KINDS) * len(MODELS) + 2)

@@ -7,7 +7,6 @@ import pytest
 
 from tasks.cli.settings import sections
 from tasks.evaluate.metrics import measure
-from tasks.report.figures import all_figures
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.settings import EngineSettings, RunSettings
 from tasks.store.tables import EXAMPLES
@@ -36,13 +35,6 @@ def test_every_column_of_a_row_is_named(rows):
     assert {"staleness", "grad_norm", "gate_high", "ess"} <= columns
     assert set(UpdateStatistics().row()) < columns
     assert columns - NAMED == set()
-
-
-def test_figures_show_columns_that_a_row_has(rows):
-    panels = [panel for figure in all_figures().values() for panel in figure.panels]
-    curves = [curve for panel in panels for curve in panel.curves if not curve.evaluated]
-    shown = {name for curve in curves for name in (curve.column, curve.low, curve.high)}
-    assert shown - {""} < set(rows[0])
 
 
 def test_numbers_of_stages_rollouts_evaluations_and_other_tables_are_named():
