@@ -84,7 +84,7 @@ ONE, HALF = [1, 0, 0, 0], [1, 1, 0, 0]
         # Three of eight rewards are 1: standard deviation 0.5175492.
         ("grpo", [ONE, HALF], scale("batch_std"), [1.4491377, *[-0.4830459] * 3, *[0.9660918] * 2, *[-0.9660918] * 2]),
         ("grpo", [ONE, HALF], scale("none"), [0.75, *[-0.25] * 3, 0.5, 0.5, -0.5, -0.5]),
-        ("grpo", [HALF], scale("std", epsilon=0.25), [0.5 / (3**-0.5 + 0.25)] * 2 + [-0.5 / (3**-0.5 + 0.25)] * 2),
+        ("grpo", [[1, 0]], scale("std", epsilon=0.25), [0.5 / (2**-0.5 + 0.25), -0.5 / (2**-0.5 + 0.25)]),
         ("grpo", [HALF], scale("batch_std", epsilon=0.25), [0.6043390] * 2 + [-0.6043390] * 2),
         ("grpo", [HALF], scale("std_biased", epsilon=0.25), [0.5 / 0.75] * 2 + [-0.5 / 0.75] * 2),
         ("grpo", [HALF], scale("sqrt_eps", epsilon=0.25), [0.5**0.5] * 2 + [-(0.5**0.5)] * 2),
@@ -237,7 +237,7 @@ def test_masked_truncated_responses_are_compared_but_not_trained_on() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_responses_that_cannot_be_used_take_no_part(name: str) -> None:
-    got = selected(name, [[1, 0, 0, 1], [1, 1, 0, 0]], dropped=[1, 6])
-    assert got.takes_part_R.tolist() == [place not in (1, 6) for place in range(8)]
-    assert got.advantage_R[[1, 6]].tolist() == [0, 0]
+    got = selected(name, [[1, 0, 0, 1, NAN], [1, 1, 0, 0, NAN]], lengths=[3, 3, 3, 3, 0] * 2, dropped=[1, 7])
+    assert got.takes_part_R.tolist() == [place not in (1, 4, 7, 9) for place in range(10)]
+    assert got.advantage_R[[1, 4, 7, 9]].tolist() == [0, 0, 0, 0]
     assert torch.isfinite(got.advantage_R).all()

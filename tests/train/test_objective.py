@@ -69,6 +69,9 @@ AGGREGATIONS = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "cons
         (nav(aggregation="const"), -0.80625, [-0.25, 0, 0.0625, 0.00625, 0, 0]),
         (nav(aggregation="seq_mean_token_mean", denominator="kept"), -1.6125, [-0.5, 0, 0.125, 0.0125, 0, 0]),
         (nav(aggregation="seq_mean_token_sum"), -3.225, [-1, 0, 0.25, 0.025, 0, 0]),
+        (preset("rec_twoside_is"), 0.2333333, [0, 0, 0, 0, 0, 0.1666667]),
+        (preset("rec_oneside_nois"), 0.3333333, [0, 0, 0, 0, 0.1666667, 0.1666667]),
+        (preset("rec_ring_nois", weight={"kind": "ratio"}, gate={"outer_high": 2}), 2 / 3, [0, 0, 0, 0, 1 / 2, 1 / 6]),
     ],
 )
 def test_aggregations_worked_numbers(settings: ObjectiveSettings, loss: float, gradient: list[float]) -> None:

@@ -135,7 +135,7 @@ WORKED: dict[str, list[Case]] = {
     "topr": [
         *grid(PLUS, [-0.05, -0.3, -0.7, -1, -1, -1, -1]),
         Case([(-1.0, [2, 0.25]), (-1.0, [2, 2]), (1.0, [2, 0.25])], [-0.5, -0.5, -1, -1, 1, 1], [3] * 3),
-        Case([(1.0, [0.01] * 2), (0.0, [2, 0.25]), (-0.5, [0.1, 0.1, 1])], [1, 1, 0, 0, *[-0.005] * 3], [3] * 3),
+        Case([(0.5, [0.01] * 2), (0.0, [2, 0.25]), (-0.5, [0.1, 0.1, 1])], [0.5, 0.5, 0, 0, *[-0.005] * 3], [3] * 3),
     ],
     # The interval ends at [0.8, 2]; negatives stop at 3 as well.
     "bapo": [
@@ -181,12 +181,11 @@ VARIANTS: list[tuple[str, dict[str, Any], list[Case]]] = [
     ("mu_grpo", {"veto": {"scope": "off"}}, grid(*RELAXED)),
     ("mu_grpo", {"veto": BELOW}, [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, 0, 0, 0, 0], [6])]),
     ("relaxed", {"gate": {"dual_clip": 5.0}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
-    ("grpo", {"gate": {"kind": "two_side"}}, grid([0, 0, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, 0, 0])),
     ("relaxed", {"gate": {"kind": "two_side"}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
     ("gppo", {"gate": {"dual_clip": None}}, [*WORKED["gppo"][:2], Case([(-1.0, [11.0])], [-11], [1])]),
     ("ce_gppo", {"gate": {"dual_clip": None}}, [*WORKED["ce_gppo"][:2], Case([(-1.0, [11.0])], [-11], [1])]),
     ("cispo", {"weight": {"low": 0.8, "high": 1.2}}, [Case(TWO, [1.1, 1.2, -0.8, -1, -1.2, -0.9], [6] * 2)]),
-    ("rec_ring_nois", {"weight": {"kind": "ratio"}}, [Case(TWO, [1.1, 0, 0, -1, 0, -0.9], [6] * 2)]),
+    ("rec_ring_nois", {"weight": {"kind": "ratio"}}, [Case([(0.5, [0.3]), (-0.5, [3.5])], [0.15, -1.75], [2] * 2)]),
     ("rec_twoside_is", {"weight": {"kind": "one"}}, [Case(TWO, [1, 0, 0, -1, 0, -1], [6] * 2)]),
     ("red_weight", {"weight": {"temperature": 0.5}}, [Case([(-1.0, [3.0, 0.2])], [-(E**-2)] * 2, [2])]),
     # Ratios to the proximal policy 1.1, 1.1, 0.7, 0.9, times 6, 3, 6, 6, of which 6 is cut to 5.
