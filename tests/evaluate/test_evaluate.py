@@ -79,7 +79,7 @@ def test_equal_answers_vote_together_however_they_are_written() -> None:
 
 def row(problem: object, index: int, outcome: str, reward: float | None = None, level: int | None = None) -> dict:
     judged = {"outcome": outcome, "reward": reward, "shows_working": outcome == "correct"}
-    ended = {"response_tokens": 10, "finish_reason": "stop"}
+    ended = {"response_tokens": 10 + index, "finish_reason": "length" if outcome == "wrong" else "stop"}
     return {"prompt_id": str(problem), "sample_index": index, "level": level, **judged, **ended}
 
 
@@ -98,7 +98,7 @@ def test_metrics_of_known_samples() -> None:
     shares = {"accuracy": [0.5, 0.5], "majority": [0.5, 1.0], "greedy": [1.0, 0.0], "working": [0.5, 0.5]}
     assert metrics["by_problem"] == shares
     assert metrics["working"]["value"] == 0.5
-    assert (metrics["k"], metrics["problems"]) == (2, 2)
+    assert [metrics[name] for name in ("k", "problems", "response_tokens", "truncated")] == [2, 2, 10.5, 0.25]
     assert metrics["by_level"] == {"1": 0.5, "2": 0.5}
     assert metrics["outcomes"] == {"correct": 3, "wrong": 1, "timeout": 1, "no_answer": 1}
 
@@ -130,7 +130,7 @@ def test_benchmarks_have_equal_weights_in_the_mean() -> None:
     assert mean["accuracy"]["low"] < mean["accuracy"]["value"] < mean["accuracy"]["high"]
     assert (mean["benchmarks"], mean["problems"], mean["k"]) == (["small", "large"], 12, 0)
     assert mean["outcomes"] == {"correct": 7, "wrong": 37}
-    assert mean["greedy"] is None
+    assert (mean["greedy"], mean["response_tokens"], mean["truncated"]) == (None, 11, (0.25 + 0.9) / 2)
     assert mean["working"] == mean["accuracy"]  # Here correct responses show working.
     assert mean["majority"]["value"] == pytest.approx((0.75 + 0.1) / 2)
     assert combine([small]) == {**small, "benchmarks": ["small"]}
@@ -142,7 +142,7 @@ def test_greedy_accuracy_and_reward_are_averaged_where_all_benchmarks_have_them(
     samples = [row(*answer) for answer in answers]
     one, other = (measure(some, [1] * (len(some) // 2), 1, "mine", rewards=True) for some in (samples, samples[:2]))
     mean = combine([one, other])
-    assert (mean["greedy"]["value"], mean["reward"]) == ((0.5 + 1) / 2, (2 + 1) / 2)
+    assert (mean["greedy"]["value"], mean["reward"], mean["k"]) == ((0.5 + 1) / 2, (2 + 1) / 2, 1)
     assert mean["greedy"]["low"] < mean["greedy"]["value"] < mean["greedy"]["high"]
     assert accuracy_facts(mean).keys() == {"accuracy", "greedy", "majority", "reward"}
     mixed = combine([one, plain])
