@@ -19,9 +19,9 @@ def test_the_interval_of_shares_is_that_of_clopper_and_pearson(correct: int, pro
 
 
 def test_means_of_seeds_have_a_t_distribution() -> None:
-    means = np.array([0.50, 0.51, 0.53])
+    means = np.array([0.50, 0.51, 0.53, 0.54])
     got = interval(np.repeat(means[:, None], 100_000, axis=1))
-    low, high = stats.t.interval(0.95, 2, means.mean(), means.std(ddof=1) / np.sqrt(3))
+    low, high = stats.t.interval(0.95, 3, means.mean(), means.std(ddof=1) / np.sqrt(4))
     assert (got.low, got.high) == pytest.approx((low, high), abs=0.003)
     apart = interval(np.repeat([[0.2], [0.5], [0.8]], 1000, axis=1))
     assert (apart.low, apart.high) == (0, 1)
@@ -142,13 +142,13 @@ def test_equivalence_is_found_for_small_differences_alone() -> None:
 
 def test_effect_sizes_worked_numbers() -> None:
     difference_N = np.array([1.0, 2.0, -3.0, 4.0, 0.0])
-    assert statistics.cohen_dz(difference_N) == pytest.approx(0.8 / np.sqrt((30 - 5 * 0.8**2) / 4))
+    assert statistics.cohen_dz(difference_N / 10) == pytest.approx(0.8 / np.sqrt((30 - 5 * 0.8**2) / 4))
     assert statistics.rank_biserial(difference_N) == pytest.approx((1 + 2 - 3 + 4) / 10)
     assert statistics.rank_biserial(np.array([0.1, 0.3])) == 1
     assert statistics.rank_biserial(np.zeros(3)) is None
     assert statistics.cohen_dz(np.ones(3)) is None
-    thirds = [[1 / 3, 1 / 3, -1 / 3, 2 / 3], [2 / 3, 1 / 3, 1 / 3, -1 / 3], [1 / 3, -1 / 3, 2 / 3, 1 / 3]]
-    equal_N = statistics.run_means([{"easy": np.array([[*one, *[0.0] * 6] for one in thirds])}])
+    tenths = [[0.1, 0.2, 0.3, -0.4], [-0.4, 0.1, 0.2, 0.3], [0.1, 0.2, -0.4, 0.3]]
+    equal_N = statistics.run_means([{"easy": np.array(tenths)}])
     assert statistics.cohen_dz(equal_N) is None
 
 

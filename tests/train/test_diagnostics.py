@@ -49,7 +49,7 @@ def row_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> dict[s
 def test_diagnostics_worked_numbers(dtype: torch.dtype) -> None:
     row = row_of([batch_of(UPDATE, dtype)], nav())
     before, kept = row.pop("advantage_histogram"), row.pop("advantage_histogram_kept")
-    assert sum(before) - sum(kept) == 2
+    assert (len(before), len(kept), sum(before) - sum(kept)) == (17, 17, 2)
     assert (sum(before[:8]), before[8], sum(before[9:])) == (7, 1, 2)
     assert (sum(kept[:8]), kept[8], sum(kept[9:])) == (5, 1, 2)
     negative, positive = row.pop("ratio_histogram_negative"), row.pop("ratio_histogram_positive")
@@ -123,6 +123,7 @@ def test_means_over_no_tokens_are_none() -> None:
             nav(),
             {"trigger_position": (0.25 + 0.75) / 2},
         ),
+        ([(4.0, [1.0] * 4)], preset("grpo"), {"advantage_histogram": [*[0] * 16, 4]}),
         # Small ratios keep their KL.
         ([(1.0, [1.0001] * 4)], preset("grpo"), {"kl_k3": pytest.approx(math.log(1.0001) ** 2 / 2, rel=1e-3)}),
     ],
@@ -203,7 +204,7 @@ REWARDS = [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
         # The first group with a vetoed token.
         (REWARDS, [0, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0], [], [(1.0, 0), (0.0, 2)]),
         # Groups of one reward only where there is no other, also where the veto took tokens of them.
-        (REWARDS[:1], 3 * [0], [], [(1.0, 0)]),
+        ([[math.nan] * 3], 3 * [0], [], [(None, 0)]),
         (REWARDS[:2], [3, 3, 3, 0, 0, 0], [], [(1.0, 0), (0.0, 0)]),
         # No response that takes no part.
         (REWARDS[1:2], [0, 2, 1], [1], [(1.0, 0), (0.0, 1)]),
@@ -214,9 +215,8 @@ def test_an_update_notes_a_group_in_which_the_veto_acts_or_else_one_that_teaches
 ) -> None:
     """Each response has three tokens, of which the veto takes some from the end; the update has two micro-batches."""
     made = responses_of(groups)
-    selection = select(
-        made, settings(), 20, np.isin(np.arange(len(made.reward_R)), dropped), torch.zeros(len(made.reward_R))
-    )
+    dropped_R = np.isin(np.arange(len(made.reward_R)), dropped)
+    selection = select(made, settings(preset="dr_grpo"), 20, dropped_R, torch.zeros(len(dropped_R)))
     rows = np.flatnonzero(selection.takes_part_R)
     close_up = CloseUp(made, selection, rows)
     for own in np.array_split(rows, 2):
