@@ -1,4 +1,4 @@
-"""Preloaded state of forked programs: the heavy modules, and the schemas of all records, which Flyte asks for.
+"""Preloaded state of forked programs: the heavy modules, and Flyte's types of all records.
 
 Modules that declare tasks or workflows are not loaded here, because they read the environment when they are imported.
 flytekit does so too; ``tools/forked.py`` initializes it again in every program.
@@ -8,6 +8,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
+
+from flytekit.core.type_engine import TypeEngine
 
 from tasks.settings.base import FlyteModel
 
@@ -45,6 +47,6 @@ for name in MODULES:
     import_module(name)
 for model in set(_subclasses(FlyteModel)):
     with suppress(KeyError, IndexError):  # Some base classes have no schema.
-        model.model_json_schema()
+        TypeEngine.to_literal_type(model)
 gc.collect()
 gc.freeze()  # Otherwise a garbage collection in every program visits all these objects and copies their pages.

@@ -3,10 +3,14 @@
 Each step has a separate record, so that a changed setting changes only the cache keys of the steps that use it.
 """
 
+from copy import copy
+from functools import cache
 from operator import attrgetter
 from typing import Annotated, ClassVar, TypedDict, TypeVar
 
 from flytekit import HashMethod
+from flytekit.core.type_engine import TypeEngine
+from flytekit.extras.pydantic_transformer.transformer import PydanticTransformer
 
 from tasks.settings import (
     ArithmeticSettings,
@@ -23,9 +27,15 @@ from tasks.settings import (
     TrainingSetSettings,
     VerifySettings,
 )
+from tasks.settings.base import FlyteModel
 from tasks.store.records import ArtifactRef, Record, StoreRef
 from tasks.store.work import work_key
 
+# Flyte would derive the type of a model, with those of its fields, again for every input of every node of a workflow.
+_models = PydanticTransformer()
+_derived = cache(_models.get_literal_type)
+_models.get_literal_type = lambda model: copy(_derived(model))  # Flyte marks the type of an optional input in place.
+TypeEngine.register_additional_type(_models, FlyteModel)
 Artifact = Annotated[ArtifactRef, HashMethod(attrgetter("digest"))]
 """An artifact as a task's input or output; cache keys hold its digest."""
 StoreHandle = Annotated[StoreRef, HashMethod(attrgetter("id"))]
