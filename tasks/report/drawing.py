@@ -322,8 +322,10 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
         name: basis of the ids in the element, different for every figure of a page.
         description: text for screen readers.
     """
+    figure.get_layout_engine().execute(figure)
     buffer = io.StringIO()
-    with rc_context({"svg.hashsalt": name}):
+    with rc_context({"svg.hashsalt": name, "figure.constrained_layout.use": False}):
+        figure.set_layout_engine()  # With one, savefig would draw all of the figure twice.
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
