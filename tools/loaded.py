@@ -5,6 +5,7 @@ flytekit does so too; ``tools/forked.py`` initializes it again in every program.
 """
 
 import gc
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -15,11 +16,15 @@ from tasks.settings.base import FlyteModel
 
 MODULES = [
     "deepspeed",
+    "diskcache",
     "flytekit.bin.entrypoint",
     "flytekit.clis.sdk_in_container.pyflyte",
     "flytekitplugins.kfpytorch",
     "mashumaro.jsonschema",
     "matplotlib.figure",
+    "matplotlib.style",
+    "pyarrow.dataset",
+    "pydantic.v1",
     "s3fs",
     "scipy.stats",
     "sympy",
@@ -45,8 +50,10 @@ def _subclasses(model: type[FlyteModel]) -> Iterator[type[FlyteModel]]:
 
 for name in MODULES:
     import_module(name)
+logging.disable(logging.WARNING)  # No task takes or returns those models whose fields Flyte warns about.
 for model in set(_subclasses(FlyteModel)):
     with suppress(KeyError, IndexError):  # Some base classes have no schema.
         TypeEngine.to_literal_type(model)
+logging.disable(logging.NOTSET)
 gc.collect()
 gc.freeze()  # Otherwise a garbage collection in every program visits all these objects and copies their pages.
