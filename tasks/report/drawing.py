@@ -322,7 +322,8 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
         name: basis of the ids in the element, different for every figure of a page.
         description: text for screen readers.
     """
-    figure.get_layout_engine().execute(figure)
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name, "figure.constrained_layout.use": False}):
         figure.set_layout_engine()  # With one, savefig would draw all of the figure twice.
