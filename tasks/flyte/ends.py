@@ -82,12 +82,12 @@ def open_run(
     """Resolve and check the settings of a run, and open its store.
 
     ``updates_per_rollout`` 0 stands for all updates of a stage. ``arm`` holds overrides that are applied before the
-    user's. Stages before ``trained_from`` belong to another run, which ``algorithm`` names.
+    user's. Stages before ``trained_from`` belong to the stored run that ``find_stage`` finds for ``algorithm``.
 
     Raises:
         SettingsError: a setting is wrong; nothing has run yet.
         DataError: a data set on the hub names no commit, and its latest one could not be looked up; or a source on S3
-            cannot be listed.
+            cannot be listed; or there is no stored run to train further.
     """
     values: dict[str, Any] = {
         name: value.model_dump(mode="json") if isinstance(value, Given) else value for name, value in options.items()
@@ -115,8 +115,7 @@ def open_run(
             f"overrides: {overrides!r} in the laboratory replaces a setting of the arm {arm!r}, which would keep its "
             "name in the comparison; allowed: other settings."
         )
-    start = {"trained_from": trained_from, "algorithm": algorithm} if trained_from else {}
-    operation, mirror = settings.named_operation(**start), settings.operation.mirror
+    mirror = settings.operation.mirror
     settings = settings.model_copy(
         update={
             "evaluate": with_commits(settings.evaluate, mirror),
@@ -126,6 +125,13 @@ def open_run(
     benchmark_measures = settings.measures
     opened = Store.open(settings.store)
     sweep(opened.root)
+    start = {}
+    if trained_from:  # The verdicts descend from all that the stored run made before.
+        from tasks.stored.runs import find_retrainable, trained_policies
+
+        after = trained_policies(opened, find_retrainable(opened, settings, algorithm), trained_from)[-1]
+        start = {"verdicts": after.parents["verdicts"][0].digest}
+    operation = settings.named_operation(**start)
     store, seed = opened.ref, settings.seed
     shared: dict[str, Any] = {
         "store": store,

@@ -18,6 +18,7 @@ from tasks.flyte.ends import open_run
 from tasks.settings import RunSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
+from tests.cli.synthetic import make_finished_run
 from tests.prepared import run_python
 from tools import ROOT
 from tools.runs import CONFIG
@@ -165,5 +166,9 @@ def test_a_run_that_continues_a_stored_one_has_another_id(tmp_path: Path) -> Non
     def name(**start: object) -> str:
         return open_run(**sections, overrides="operation.tracker.kind=wandb", **start).optimize.operation.tracker.run
 
-    assert name() == name(algorithm="relaxed")
-    assert len({name(), name(trained_from=1), name(trained_from=1, algorithm="relaxed")}) == 3
+    settings = RunSettings.read(CONFIG).result_values()
+    make_finished_run(Store.open(tmp_path), preset="mu_grpo", settings=settings)
+    first = name(trained_from=1)
+    make_finished_run(Store.open(tmp_path), preset="relaxed", settings=settings)
+    assert name(trained_from=1, algorithm="mu_grpo") == first
+    assert len({name(), first, name(trained_from=1)}) == 3
