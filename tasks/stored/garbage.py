@@ -81,8 +81,8 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         before = time.time() - hours * _HOUR
         young = [name for name in artifacts if _changed(contents, name) > before]
         in_use = contents.ancestors(artifacts if work.keys else young) & artifacts
-        sets = {_shard_set(contents.manifests[name]) for name in in_use} - {None}
-        kept = of_runs | in_use | {name for name in artifacts if _shard_set(contents.manifests[name]) in sets}
+        sets = {shard_set(contents.manifests[name]) for name in in_use} - {None}
+        kept = of_runs | in_use | {name for name in artifacts if shard_set(contents.manifests[name]) in sets}
         # Children go first, so that after an interruption every remaining artifact has its parents.
         edges = {name: {*contents.parents[name]} & artifacts - kept for name in sorted(artifacts - kept)}
         garbage = [*TopologicalSorter(edges).static_order()][::-1]
@@ -96,7 +96,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         return Garbage(items, len(runs), len(kept), len(kept - of_runs), work)
 
 
-def _shard_set(manifest: Manifest) -> str | None:
+def shard_set(manifest: Manifest) -> str | None:
     """Return a key that all shards of a run's prompts share, as later stages read some; None for other artifacts."""
     if manifest.kind != "prompts" or "stage" not in manifest.known_facts:
         return None

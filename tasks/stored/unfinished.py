@@ -11,8 +11,9 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.layout import Kind
 from tasks.store.lineage import Lineage
 from tasks.store.records import Manifest
+from tasks.stored.garbage import shard_set
 
-_KINDS: tuple[Kind, ...] = ("policy", "rollouts", "verdicts", "evaluation", "average", "report")
+_KINDS: tuple[Kind, ...] = ("policy", "prompts", "rollouts", "verdicts", "evaluation", "average", "report")
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,10 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     lineage = Lineage({manifest.ref.folder: manifest for manifest in chain(*known.values())})
     trained = [policy for policy in known["policy"] if policy.parents.get("policy")]
     used = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
-    unused = [
-        rollouts for rollouts in known["rollouts"] if rollouts.digest not in used and rollouts.parents.get("policy")
-    ]
+    unused: dict[tuple[str, int], dict[str, list[Manifest]]] = defaultdict(lambda: defaultdict(list))
+    for rollouts in known["rollouts"]:
+        if rollouts.digest not in used and rollouts.parents.get("policy"):
+            unused[_sampler(rollouts)][_sampling(lineage, rollouts)].append(rollouts)
     averages: dict[tuple[str, int], dict[str, Manifest]] = defaultdict(dict)
     for average in reversed(known["average"]):  # Of equal measures the latest counts.
         averages[_sampler(average)][_measure(lineage, average)] = average
@@ -109,7 +111,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     # an average with another one is an evaluation of a stored policy.
     own_seeds = {policy.digest: policy.seed for policy in trained}
     all_policies = own_seeds.items() | {sampler for sampler in averages if sampler[0] not in own_seeds}
-    ends = (all_policies - {*map(_sampler, trained)} - reported) | {*map(_sampler, unused)}
+    ends = (all_policies - {*map(_sampler, trained)} - reported) | unused.keys()
     policies = {policy.digest: policy for policy in known["policy"]}
     runs = []
     for digest, run_seed in sorted(ends):
@@ -117,23 +119,22 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
         if not last or seed not in (None, run_seed) or algorithm not in (None, last.known_facts.get("preset")):
             continue
         stages = lineage.policies(last)
-        sampled = [shard for shard in unused if _sampler(shard) == (digest, run_seed)]
-        rollouts = [shard for shard in sampled if shard.settings == sampled[0].settings]
-        digests = {shard.digest for shard in rollouts}
-        runs.append(
-            UnfinishedRun(
-                seed=run_seed,
-                policies=stages,
-                finished_stages=sum(policy.digest in finished for policy in stages[1:]),
-                averages=_own([averages.get((policy.digest, run_seed), {}) for policy in stages]),
-                rollouts=rollouts,
-                verdicts=[
-                    verdicts
-                    for verdicts in known["verdicts"]
-                    if digests & {ref.digest for ref in verdicts.parents["rollouts"]}
-                ],
+        for shards in unused.get((digest, run_seed), {"": []}).values():
+            digests = {shard.digest for shard in shards}
+            runs.append(
+                UnfinishedRun(
+                    seed=run_seed,
+                    policies=stages,
+                    finished_stages=sum(policy.digest in finished for policy in stages[1:]),
+                    averages=_own([averages.get((policy.digest, run_seed), {}) for policy in stages]),
+                    rollouts=shards,
+                    verdicts=[
+                        verdicts
+                        for verdicts in known["verdicts"]
+                        if digests & {ref.digest for ref in verdicts.parents["rollouts"]}
+                    ],
+                )
             )
-        )
     return sorted(runs, key=lambda run: -run.latest)
 
 
@@ -152,6 +153,12 @@ def _own(measured: Sequence[Mapping[str, Manifest]]) -> list[Manifest]:
     latest = {measure: average.timings.finished for averages in measured for measure, average in averages.items()}
     own = max(numbers, key=lambda measure: (numbers[measure], latest[measure]), default="")
     return [averages[own] for averages in measured if own in averages]
+
+
+def _sampling(lineage: Lineage, rollouts: Manifest) -> str:
+    """Return a key that is equal for all rollouts of a stage of one run, among those with an equal ``_sampler``."""
+    sets = [shard_set(prompts) for prompts in lineage.parents_of(rollouts, "prompts")]
+    return json.dumps([sets, rollouts.settings, rollouts.code_version], sort_keys=True)
 
 
 def _sampler(made: Manifest) -> tuple[str, int]:

@@ -93,6 +93,9 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
         assert [one.seed for one in run.rollouts] == ([] if seed < 2 else [2])
     made("average", 9, {"policy": policy})  # As workflows/evaluation.py makes it: another seed is not another run.
     assert [run.seed for run in find_unfinished(store)] == [2, 1, 0]
+    prompts = made("prompts", 2, {"training_set": made("prompts", 0, {})}, stage=1)
+    made("rollouts", 2, {"policy": base, "prompts": prompts})  # Another run, with other prompts.
+    assert [len(run.rollouts) for run in find_unfinished(store, 2)] == [1, 1]
     # A run with other benchmarks measured the same base policy.
     parents = {"policy": base, "prompts": [made("prompts", 0, {})]}
     made("average", 0, {"policy": base, "evaluations": [made("evaluation", 0, parents)]})
