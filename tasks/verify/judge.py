@@ -75,6 +75,7 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     if any(_is_false(reading) for reading in parsed):
         return Outcome.WRONG
     reference, parsed = _as_sets(reference, parsed), _as_sets(parsed, reference)
+    reference, parsed = _as_points(reference, parsed), _as_points(parsed, reference)
     if any(isinstance(a, And) and isinstance(b, And) and len(a.args) != len(b.args) for a in reference for b in parsed):
         return Outcome.WRONG  # math-verify raises where it compares chains of different lengths.
     decimals, digits = _precision([*reference, *parsed])
@@ -142,6 +143,28 @@ def _as_sets(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
     if not any(isinstance(other, sympy.Set) and not isinstance(other, sympy.FiniteSet) for other in others):
         return list(answers)
     return [answer if (solutions := _solutions(answer)) is None else solutions for answer in answers]
+
+
+def _as_points(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Turn values of several letters, such as x = 2, y = 1, into a point if the other answer is one.
+
+    math-verify would compare them in the order of their values. Values of x, y and z are in the order of the alphabet.
+    """
+    if not any(isinstance(other, sympy.Tuple | sympy.Interval) for other in others):
+        return list(answers)
+    return [answer if (point := _point(answer)) is None else point for answer in answers]
+
+
+def _point(answer: Any) -> sympy.Tuple | None:
+    values = list(getattr(answer, "_unsorted_args", answer.args)) if isinstance(answer, sympy.FiniteSet) else []
+    if not all(isinstance(value, sympy.Eq) and isinstance(value.lhs, sympy.Symbol) for value in values):
+        return None
+    names = [value.lhs.name for value in values]
+    if len(names) < 2 or len(set(names)) < len(names):
+        return None
+    if set(names) <= set("xyz"):
+        values.sort(key=lambda value: value.lhs.name)
+    return sympy.Tuple(*(value.rhs for value in values))
 
 
 def _solutions(answer: Any) -> sympy.Set | None:

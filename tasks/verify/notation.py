@@ -21,7 +21,7 @@ _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log
 _GAP = r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))"
 _TEXT = r"\\(?:text|mbox|textbf|textrm|textnormal|mathrm)\s*\{"
 _UNIT = re.compile(r"(?<![a-zA-Z\\])(?:i(?![a-zA-Z{_])(?<!\{i(?=\}))|I(?=\s*\^))|(?:(?<=frac|sqrt)|(?<=[}^]))\{i\}")
-_SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+_SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
 _VULGAR = (
     "½1/2 ⅓1/3 ⅔2/3 ¼1/4 ¾3/4 ⅕1/5 ⅖2/5 ⅗3/5 ⅘4/5 ⅙1/6 ⅚5/6 ⅐1/7 ⅛1/8 ⅜3/8 ⅝5/8 ⅞7/8 ⅑1/9 ⅒1/10"  # character, value
@@ -100,9 +100,10 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         rf"\\(?:underline|uline|boldsymbol|bm|pmb|emph|ensuremath|mathord)\s*{_BRACED}",
         _unwrap_style,
     ),
+    ("bold type is not mathematics", rf"^\s*\\mathbf\s*(?=.*[\\+^=/]){_BRACED}\s*$", _unwrap_style),
     (
         "a number in bold type is a number",
-        r"\\(?:mathbf|mathit|textbf|textit|text|mathrm)\s*\{\s*([-+]?[\d.,]*\d)\s*\}",
+        r"\\(?:mathbf|mathit|textbf|textit|text|mathrm)\s*\{(?:\s|\\ )*([-+]?[\d.,]*\d)\s*\}",
         _unwrap_style,
     ),
     ("words in a style are words", rf"\{{\s*{_STYLE}\s*([a-zA-Z][a-zA-Z ]*)\}}", r"\\text{\1}"),
@@ -113,8 +114,10 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"(?![a-zA-Z])",
         " ",
     ),
+    ("a line of a matrix may end with a distance", r"\\\\\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\ "),
     ("all of these are text", r"\\(?:hbox|textsf|texttt|textsc|textup|textsl|mathsf|mathtt)(?=\s*\{)", r"\\text"),
-    ("e and i in upright type are e and i", r"\\(?:mathrm|rm|operatorname)\s*\{\s*([ei])\s*\}", r" \1 "),
+    ("e, i, j and k in upright type are letters", r"\\(?:mathrm|rm|operatorname|text)\s*\{\s*([eijk])\s*\}", r" \1 "),
+    ("bold letters are letters", r"\\math(?:bf|it)(?:\s+([a-z])(?![a-zA-Z])|\s*\{\s*([a-z])\s*\})", r" \1\2 "),
     ("space at the edge of a group is nothing", r"(?<=\{) +| +(?=\})", ""),
     ("an upright index is an index", r"_\{\s*\\(?:mathrm|text|rm|textrm)\s*\{\s*([^{}]*?)\s*\}\s*\}", r"_{\1}"),
     ("an index is not an operator", r"_\{\s*\\(max|min|sup|inf|lim)\s*\}", r"_{\1}"),
@@ -159,6 +162,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         lambda found: rf"{int(found[1] or 0) + int(found[2] or found[4]) / int(found[3] or found[5]):.12f}\%",
     ),
     ("\\over makes a fraction", r"\{([^{}]+?)\\over(?![a-zA-Z])([^{}]+)\}", r"{\\frac{\1}{\2}}"),
+    ("\\choose makes a binomial", r"\{([^{}]+?)\\choose(?![a-zA-Z])([^{}]+)\}", r"{\\binom{\1}{\2}}"),
     ("\\over makes a fraction", r"^([^{}]+?)\\over(?![a-zA-Z])([^{}]+)$", r"\\frac{\1}{\2}"),
     (
         "a degree has these names too",
@@ -177,13 +181,30 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"\\(?:mathbb|mathbf|Bbb)\s*([RNZQC])(?![a-zA-Z])|\\(?:mathbf|Bbb)\s*\{([RNZQC])\}",
         lambda found: rf"\mathbb{{{found[1] or found[2]}}}",
     ),
+    (
+        "a difference of sets has these signs too",
+        r"\\backslash(?![a-zA-Z])|(?<=\\mathbb\{R\})\s*-\s*(?=\\\{)",
+        r"\\setminus ",
+    ),
+    (
+        "the set of the x with a relation is that relation",
+        r"^\s*(?:\\left\s*)?\\\{\s*([a-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\\mid|\||:)"
+        r"(?=.*(?:[<>]|\\(?:[lg]e|ne|neq)(?![a-zA-Z])))((?:(?!\\in(?![a-zA-Z])|\\mathbb)[^|:,])*?)(?:\\right\s*)?\\\}\s*$",
+        r"\2",
+    ),
+    ("a vector may have angle brackets", r"(?:\\left\s*)?\\langle([^<>|]+?,[^<>|]+?)(?:\\right\s*)?\\rangle", r"(\1)"),
     ("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
     ("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])", r"\\pi "),
-    ("infinity is infinite", r"(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
+    ("infinity is infinite", r"\\text\s*\{[iI]nfinity\}|(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
     (
         "a function needs no backslash",
         rf"(?<![a-zA-Z\\{{])({_FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
         r"\\\1",
+    ),
+    (
+        "a root may have round brackets",
+        r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*)\)|\\sqrt\s*(\[\d+\])\s*([\da-z])",
+        lambda found: rf"\sqrt{found[1] or found[3] or ''}{{{found[2] or found[4]}}}",
     ),
     ("I with an index is a name", r"(?<![a-zA-Z\\{])I(?=\s*_)", r"\\mathrm{I}"),
     (
@@ -192,7 +213,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         # In braces, because math-verify drops the exponent of a bare I.
         lambda found: _UNIT.sub("{I}", found[0]),
     ),
-    ("currencies are units", r"\\?[€£¥₹]|\\(?:euro|pounds)(?![a-zA-Z])", ""),
+    ("currencies are units", r"\\?[€£¥₹¢]|\\(?:euro|pounds)(?![a-zA-Z])", ""),
     (
         "a number and its unit may be in one text",
         rf"\\(?:text|mbox)\s*\{{\s*({_NUMBER})\s+([a-zA-Z][a-zA-Z .]*)\}}",
@@ -276,7 +297,7 @@ _STYLED = re.compile(rf"{_TEXT}([^{{}}]*)\}}")
 _CHOICE = re.compile(
     rf"\s*(?:\((?P<round>[A-E])\)|(?P<marked>[A-E])[).:]|(?P<bare>[A-E])(?=\s*$)){_GAP}*"
     r"(?P<value>(?!.*(?:\([A-E]\)|[A-E][).:]))"
-    rf"(?:-?(?:[\d.]|\\?\$|\\(?:[cdt]?frac|sqrt|pi)(?![a-zA-Z]))|{_TEXT}\s*(?!(?:and|or)\b)[a-zA-Z]).*)?"
+    rf"(?:-?(?:[\d.]|\\?\$|\\(?:[cdt]?frac|sqrt|pi)(?![a-zA-Z]))|{_TEXT}\s*(?!(?:and|or)\b)[a-zA-Z]|(?!(?:and|or)\b)[a-z]|[A-Z][a-z]).*)?"
 )
 
 
@@ -313,10 +334,13 @@ _NO_WORDS = frozenset(_FUNCTIONS.split("|"))
 def is_word(text: str) -> bool:
     """Return True if letters are words; False for a product of variables, such as xyz, abc and mgh."""
     return any(
-        len(run) > 2
-        and any(letter in "aeiou" for letter in run)
-        and "".join(sorted(run)) not in "abcdefghijklmnopqrstuvwxyz"
-        and run not in _NO_WORDS
+        run == "no"
+        or (
+            len(run) > 2
+            and any(letter in "aeiou" for letter in run)
+            and "".join(sorted(run)) not in "abcdefghijklmnopqrstuvwxyz"
+            and run not in _NO_WORDS
+        )
         for run in re.findall(r"[^\W\d_]+", text.lower())
     )
 

@@ -53,7 +53,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\{101_2, 7\}", {W: [r"\{101_3, 7\}"]}),
     # characters, styles
     (r"\sqrt{2}", {C: ["\u221a2"]}),
-    (r"\sqrt{1 \over 2}", {C: [r"\sqrt{1/2}"], W: [r"\frac{1}{2}"]}),
+    (r"\sqrt{1 \over 2}", {C: [r"\sqrt{1/2}", "sqrt(2)/2", r"\sqrt(1/2)", r"\sqrt[2]2/2"], W: [r"\frac{1}{2}"]}),
     (r"2^{1\over3}", {C: [r"2^{\frac{1}{3}}"], W: [r"\frac{2}{3}"]}),
     (r"\frac{7}{2}", {C: ["3\u00bd"]}),
     ("x^2", {C: ["x\u00b2"]}),
@@ -77,10 +77,20 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("24", {C: [r"\gcd(24,48)"]}),
     # sets
     (r"\emptyset", {C: [r"\varnothing"]}),
+    (r"\{x|x<0\}", {C: [r"(-\infty,0)", r"\left\{x\in\mathbb{R} \mid x<0\right\}", "x<0"], W: [r"\{x : x\le0\}"]}),
+    (r"\mathbb{R}\setminus\{0\}", {C: [r"\mathbb{R} \backslash \{0\}", r"\mathbb{R}-\{0\}"], W: [r"\mathbb{R}-\{1\}"]}),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", {C: [r"\begin{pmatrix}1\\[2pt]2\end{pmatrix}"]}),
+    (
+        r"2\mathbf{i}-\mathbf{j}",
+        {C: [r"2\mathbf i-\mathbf j", r"2\text{i}-\text{j}"], W: [r"2\mathbf{i}+\mathbf{j}", "2"]},
+    ),
     # intervals and points
     (r"(-2,2)", {W: ["x^2<4"]}),  # not solved
     (r"(-\infty,-1)\cup(1,\infty)", {C: [r"x<-1 \text{ or } x>1"]}),
-    ("(1,2)", {C: ["(1,2)", r"\{1,2\}"], W: ["(2,1)"]}),  # an open interval or a point, as the other side needs
+    (
+        "(1,2)",
+        {C: ["(1,2)", r"\{1,2\}", "y=2, x=1", r"\langle 1,2\rangle"], W: ["(2,1)", "y=1, x=2"]},
+    ),  # an open interval or a point, as the other side needs
     # units are taken off and not compared
     (r"5\text{ cm}", {C: [r"5\text{ cm}", "5", r"5\text{ m}"], W: [r"6\text{ cm}"]}),
     ("16", {C: [r"\text{16 apples}"]}),
@@ -88,6 +98,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("90", {C: ["90\u00b0"]}),
     # million is a factor; a number, words and another number are one quantity, which is compared as a text
     ("3000000", {C: [r"3 \text{ million}", r"\$3 million", r"\text{3 million dollars}"], W: ["3 billion"]}),
+    ("3000000000000", {C: ["3 trillion", r"\text{\$3,000,000,000,000}"]}),
     ("3", {W: [r"3 \text{ million}", "3 thousand", r"3\text{ dozen}"]}),
     (r"1.5\text{ million}", {C: ["1500000"], W: ["1.5"]}),
     ("300000000", {C: ["3 hundred million"]}),
@@ -109,14 +120,14 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     # letters and words, and products of variables
     (r"\text{east}", {C: ["East"]}),
     ("Paris", {W: ["rapis"]}),
-    ("left", {W: ["felt"]}),
+    ("No", {C: [r"\text{No.}"], W: ["on", "Yes"]}),
     ("ten", {W: ["net"]}),
     ("xyz", {C: ["zyx"]}),
     ("abc", {C: ["cba"]}),
     ("red, blue", {C: [r"\text{blue and red}"]}),
     (r"\text{no solution}", {C: ["No solution."]}),
     # choices: a letter, a value, or both
-    ("C", {C: [r"\textbf{(C)}\ 12", r"\text{(C) 12}", "(C) 12", "C: 12", r"\text{C) } 12", "C)"], W: ["(D) 12", "12"]}),
+    ("C", {C: [r"\textbf{(C)}\ 12", r"\text{(C) 12}", "(C) 12", "C: 12", r"\textbf{(C)}\ x^2"], W: ["(D) 12", "12"]}),
     (r"\textbf{(C)}\ 12", {C: ["C", "(C)", r"\text{C}", "12", "(C) 12"], W: ["D", "13", "(D) 12", "(C) 13", "12C"]}),
     (r"$\mathrm{(E)}~2\sqrt{3}$", {C: [r"\sqrt{12}", "E"], W: ["A"]}),
     (r"\textbf{(B)}\ \text{Monday}", {C: ["B", "monday"], W: ["Tuesday"]}),
