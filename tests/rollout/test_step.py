@@ -146,7 +146,7 @@ def test_a_prompt_that_does_not_fit_stops_the_shard_and_is_named(small: Small) -
 
 def test_up_to_a_share_missing_responses_are_counted_and_left_out(small: Small) -> None:
     store, policy = small
-    shard = generate_shard(store, rollout(0.5), policy, prompts(store, "1+1=", LONG, "2+3="), 0, 0)
+    shard = generate_shard(store, rollout(1 / 3), policy, prompts(store, "1+1=", LONG, "2+3="), 0, 0)
     facts = store.manifest(shard).facts
     assert (facts["responses"], facts["missing"], facts["missing_prompts"]) == (12, 4, ["b"])
     rows = rows_of(store, shard)

@@ -200,8 +200,8 @@ def test_balance_negatives_draws_by_the_seed() -> None:
     # A response without a reward is neither above nor below, and every group is balanced by itself.
     selection = selected("red_drop", [[1, NAN, 0, 0], [1, 0, 1, 0]])
     assert sorted(selection.advantage_R.tolist()[:4]) == [-0.5, 0, 0, 0.5]
-    assert selection.advantage_R.tolist()[4:] == [0.5, -0.5, 0.5, -0.5]
-    assert selection.unscored == 1
+    assert (selection.advantage_R.tolist()[4:], selection.unscored) == ([0.5, -0.5, 0.5, -0.5], 1)
+    assert draws(3, np.array([2, 0, 1]), (7, 1))[[2, 0, 1]].equal(draws(3, np.arange(3), (7, 1))), "not by place"
 
 
 @pytest.mark.parametrize("name", ["dapo", "red_drop"])
