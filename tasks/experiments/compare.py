@@ -82,22 +82,25 @@ def compare_finished(
 
 
 def check_problems(runs: Sequence[SystemRun]) -> None:
-    """Check that all runs were evaluated on the same problems, which paired tests need.
+    """Check that the runs of a model have the same prompts, which paired tests need, and all models as many problems.
+
+    The prompts of two models may differ in their template and chat.
 
     Raises:
         DataError: two runs have different problems of a benchmark.
     """
-    first: dict[str, tuple[ArtifactRef, str]] = {}
+    first: dict[tuple[str, str], tuple[str, str]] = {}
     for run in runs:
         for evaluation in run.history.evaluated[-1].evaluations:
-            benchmark, prompts = evaluation.benchmark, evaluation.prompts
-            expected, name = first.setdefault(benchmark, (prompts, run.name))
-            if expected != prompts:
-                raise DataError(
-                    f"reproduction: benchmark {benchmark!r} has other problems in {run.name} ({prompts}) than in "
-                    f"{name} ({expected}); allowed: the same in every run. To fix it, pin the revision of the "
-                    "benchmark, or give both runs the same settings."
-                )
+            benchmark = evaluation.benchmark
+            for model, problems in ((run.model, str(evaluation.prompts)), ("", f"{evaluation.problems} problems")):
+                expected, name = first.setdefault((model, benchmark), (problems, run.name))
+                if expected != problems:
+                    raise DataError(
+                        f"reproduction: benchmark {benchmark!r} has other problems in {run.name} ({problems}) than in "
+                        f"{name} ({expected}); allowed: the same in every run. To fix it, pin the revision of the "
+                        "benchmark, or give both runs the same settings."
+                    )
 
 
 Accuracies = Mapping[str, Mapping[str, Values]]

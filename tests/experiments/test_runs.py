@@ -1,5 +1,11 @@
 """The reports that a reproduction takes as its planned runs."""
 
+from types import SimpleNamespace as Some
+
+import pytest
+
+from tasks.errors import DataError
+from tasks.experiments.compare import check_problems
 from tasks.experiments.runs import find_reports
 from tasks.settings import ExperimentSettings, RunSettings
 from tasks.store import ArtifactRef, Store
@@ -42,3 +48,14 @@ def test_a_planned_source_without_a_commit_is_found_with_any(store: Store) -> No
     opened = run.settings.evaluate.model_copy(update={"benchmarks": [resolved]})
     ref = report(store, run.settings.model_copy(update={"evaluate": opened}))
     assert find_reports(store, [run]) == {run: ref}
+
+
+def test_only_models_may_have_other_templates() -> None:
+    def run(model: str, prompts: str, problems: int = 30) -> Some:
+        one = Some(benchmark="aime", prompts=prompts, problems=problems)
+        return Some(model=model, name=model, history=Some(evaluated=[Some(evaluations=[one])]))
+
+    check_problems([run("base", "plain"), run("tuned", "chat")])
+    for other in (run("base", "chat"), run("tuned", "chat", 29)):
+        with pytest.raises(DataError, match="has other problems in"):
+            check_problems([run("base", "plain"), other])
