@@ -55,21 +55,6 @@ def test_presets_that_differ_have_lines_that_differ() -> None:
     assert len(lines) == len({one.model_dump_json() for one in settings.values()})
 
 
-@pytest.mark.parametrize(
-    ("row", "part"),
-    [
-        ({"mismatch": {"kind": "mask"}}, "mask(e, 0.5, 2) * A"),
-        ({"mismatch": {"kind": "truncate", "level": "sequence_geometric"}}, "truncate(geometric(e), 2) * A"),
-        ({"denominator": "kept"}, "tokens, of kept tokens"),
-        ({"ratio": {"level": "sequence_product", "reference": "proximal"}}, "one_side(product(r / q), 0.8, 1.2)"),
-        ({"veto": {"scope": "suffix", "window": 8, "direction": "both", "kappa": 0.5}}, "r outside 0.5 to 2, window=8"),
-        ({"regulariser": {"kind": "reference_kl", "coefficient": 0.01}}, "0.01 * k3 of the KL to the reference"),
-    ],
-)
-def test_settings_that_no_preset_has_are_shown_too(row: dict[str, Any], part: str) -> None:
-    assert part in " | ".join(line(ObjectiveSettings.parse(row)))
-
-
 def one_side(r: Tensor, low: Any, high: Any, A: float) -> Tensor:
     return r >= low if A < 0 else r <= high
 

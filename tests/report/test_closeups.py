@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.report.examples import pick_groups, token_texts
 from tests.llama import byte_tokenizer
-from tests.report.synthetic import SyntheticRun, history_of, make_run
+from tests.report.synthetic import SyntheticRun, history_of
 
 BYTES = byte_tokenizer().backend_tokenizer
 """Has a token per byte, as the vocabularies of large models begin."""
@@ -60,12 +60,3 @@ def test_without_a_veto_the_last_noted_update_is_shown_and_no_trigger_marked(grp
     groups = groups_of(grpo)
     assert [(best["stage"], best["staleness"]) for best, _ in groups] == [(1, 31), (4, 31)]
     assert {token.kind for group in groups for response in group for token in response["tokens"]} == {"", "clipped"}
-
-
-def test_long_responses_are_shortened_around_their_trigger(tmp_path):
-    for _, worst in groups_of(make_run(tmp_path, 2, length=2000)):
-        gaps = [token.text for token in worst["tokens"] if token.kind == "gap"]
-        shown = len(worst["tokens"]) - len(gaps)
-        assert sum(int(re.search(r"\d+", gap)[0]) for gap in gaps) + shown == len(worst["ratio"]) >= 2000
-        assert shown <= 600
-        assert any(token.kind == "trigger" for token in worst["tokens"])

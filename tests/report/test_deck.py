@@ -30,20 +30,6 @@ def page_of(store: Store, ref: ArtifactRef, started: float = 0.0) -> str:
     return page
 
 
-def test_a_policys_deck(mu_grpo: SyntheticRun) -> None:
-    """What every deck has, workflows/test_decks.py proves of the decks of a run."""
-    page = page_of(mu_grpo.store, mu_grpo.policy)
-    text = words(page)
-    assert "zero variance groups 11 groups 64 unscored 1" in text
-    assert "load 0.5 s logp 1.5 s optimize 14.0 s rest 0.5 s" in text
-    assert "objective.veto.kappa 2" in text
-    assert page.count("<svg") == 2
-    for metric in ("reward", "loss", "clip_fraction", "veto_fraction", "entropy", "kl_k3", "ess", "grad_norm"):
-        assert f" {metric} " in text
-    finished = mu_grpo.store.manifest(mu_grpo.policy).timings.finished
-    assert "Found in the store. Made in 16.5 s" in words(page_of(mu_grpo.store, mu_grpo.policy, finished + 1))
-
-
 def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store) -> None:
     warning = "stage 1 generate: 100.0 % of 4 responses end at the <limit>"
     rolled = write(store, "rollouts", {"rollouts.parquet": ([], ROLLOUTS)}, responses=4, warning=warning)

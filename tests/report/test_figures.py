@@ -14,7 +14,7 @@ from tasks.report.figures import PANELS, all_figures
 from tasks.report.history import History
 from tasks.report.ledger import make_ledger
 from tasks.store import ArtifactRef
-from tests.report.pages import figures_of, lines, paths, texts, words
+from tests.report.pages import figures_of, paths, texts, words
 from tests.report.synthetic import SyntheticRun, history_of, make_run, report_of
 from tools import ROOT
 
@@ -102,16 +102,6 @@ def test_a_run_of_the_base_policy_alone_has_its_figures(tmp_path):
     assert 'id="tokens"' not in page
     for text in ("There is no second evaluation yet.", "No stage is finished yet", "32.0 %"):
         assert text in words(page)
-
-
-def test_alternating_runs_without_a_veto(alternating):
-    """Thirty-two updates of a stage share four ages, and nothing is drawn of a veto."""
-    figures = figures_of(alternating)
-    for name in ("clip_veto", "ess"):
-        assert lines(figures[name], "blue").count(4) == 1
-    assert "triggers" not in figures
-    assert "vetoed" not in " ".join(text for svg in figures.values() for text in texts(svg))
-    assert "The veto's trigger is a choice" not in words((alternating / "report.html").read_text(encoding="utf-8"))
 
 
 def test_thinning_worked_numbers():

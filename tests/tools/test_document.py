@@ -33,11 +33,7 @@ def test_the_page_is_written_from_kept_results_and_keeps_its_gpu_part(page: Path
     text = page.read_text()
     assert "<!-- cpu -->\nMeasured 2026-01-02 to 2026-01-03: cores 2, torch 2.13 and 2.14." in text
     assert text.endswith(f"<!-- end of cpu -->\n\n{GPU}")
-    assert text.index("## One") < text.index("## Two")
     assert "from before" not in text
-    figure = (page.parent / FIGURE).read_text()
-    assert figure.startswith("<svg")
-    assert "one: ours / theirs" in figure
     write_page(page, tmp_path / "kept")
     assert (page.read_text(), (page.parent / FIGURE).read_text()) == (text, figure)
 

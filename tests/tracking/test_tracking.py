@@ -154,8 +154,7 @@ def test_the_id_of_a_run_follows_from_its_settings() -> None:
 
     assert name("").startswith("mu_grpo-mu16-seed0-")
     assert name("store=elsewhere operation.checkpoints_kept=3 verify.workers=3") == name("")
-    assert name("seed=1") != name("")
-    assert name("operation.tracker.run=mine") == "mine"
+    assert name("seed=1") != name("") != name("operation.tracker.run=mine") == "mine"
 
 
 def test_a_run_that_continues_a_stored_one_has_another_id(tmp_path: Path) -> None:
