@@ -47,7 +47,8 @@ def sources(task: str) -> list[Path]:
     waiting = list(_imports(declared()[task]))
     while waiting:
         name = waiting.pop()
-        path = ROOT / (name.replace(".", "/") + ".py")
+        place = ROOT / name.replace(".", "/")
+        path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
         if f"{name}.".startswith(_NEUTRAL) or not path.is_file() or path in found:
             continue
         found.add(path)
