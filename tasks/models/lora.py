@@ -52,8 +52,6 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
     ):
         torch.manual_seed(seed)
         inject_adapter_in_model(_config(settings), model)
-        with torch.no_grad():  # Adapters of layers with two outputs, as of Llama 4, fail when they are used.
-            model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=model.device), use_cache=False)
 
 
 def save_adapters(folder: Path, adapters: Mapping[str, Tensor], settings: LoraSettings) -> None:
