@@ -206,7 +206,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*)\)|\\sqrt\s*(\[\d+\])\s*([\da-z])",
         lambda found: rf"\sqrt{found[1] or found[3] or ''}{{{found[2] or found[4]}}}",
     ),
-    ("I with an index is a name", r"(?<![a-zA-Z\\])I\s*(?=_)", "i"),  # math-verify reads letters without their case
+    (
+        "I with an index is a name, and math-verify reads letters without their case",
+        r"\\[a-zA-Z]+|I\s*(?=_)",
+        lambda found: found[0] if found[0].startswith("\\") else "i",
+    ),
     (
         "i is the imaginary unit unless it is an index",
         r"^(?!.*(?:\\sum|\\prod|_\{?i|[jk](?![a-zA-Z]))).*$",

@@ -68,6 +68,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("3+2i", {W: ["3+2i^2"]}),
     ("3x", {C: [r"\sum_{i=1}^{3} x", "(2+i)(2-i)x-2x"], W: [r"\sum_{i=1}^{4} x"]}),  # x is real beside an i too
     ("I_1", {C: ["I_1"], W: ["I_2", "I"]}),
+    ("RI_1", {C: ["I_1R", "RI_1"], W: ["RI_2", "RI"]}),
     (r"\frac{I_1}{2}", {C: [r"\frac{I_1}{2}", "I_1/2"], W: [r"\frac{I_2}{2}", "I_1"]}),
     ("i^2 R", {C: ["-R", "I^2R"], W: ["IR"]}),
     (r"\frac{1}{2}+\frac{i\sqrt{3}}{2}", {C: [r"\frac{1}{2} + \frac{\sqrt{3}}{2}i", r"e^{i\pi/3}"]}),
