@@ -125,13 +125,13 @@ def open_run(
     benchmark_measures = settings.measures
     opened = Store.open(settings.store)
     sweep(opened.root)
-    start = {}
+    verdicts = ""
     if trained_from:  # The verdicts descend from all that the stored run made before.
         from tasks.stored.runs import find_retrainable, trained_policies
 
         after = trained_policies(opened, find_retrainable(opened, settings, algorithm), trained_from)[-1]
-        start = {"verdicts": after.parents["verdicts"][0].digest}
-    operation = settings.named_operation(**start)
+        verdicts = after.parents["verdicts"][0].digest
+    operation = settings.named_operation(verdicts)
     store, seed = opened.ref, settings.seed
     shared: dict[str, Any] = {
         "store": store,

@@ -111,9 +111,13 @@ class RunSettings(Settings):
         """Return the number of updates per refresh of the rollouts."""
         return self.updates_per_rollout or self.updates_per_stage
 
-    def named_operation(self, **start: object) -> OperationSettings:
-        """Return ``operation`` with an id for its tracker; ``start`` names the stored run that this one continues."""
-        digest = hashlib.sha256(json.dumps({**self.result_values(), **start}, sort_keys=True).encode()).hexdigest()
+    def named_operation(self, verdicts: str = "") -> OperationSettings:
+        """Return ``operation`` with an id of the run for its tracker.
+
+        ``verdicts`` is the digest of those on which a stored run is trained further, if this run does so.
+        """
+        values = self.result_values() | ({"verdicts": verdicts} if verdicts else {})
+        digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
         return self.operation.named(f"{self.optimize.preset}-mu{self.mu}-seed{self.seed}-{digest[:8]}")
 
     @property
