@@ -6,11 +6,12 @@ Each step has a separate record, so that a changed setting changes only the cach
 from copy import copy
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, ClassVar, TypedDict, TypeVar
+from typing import Annotated, Any, ClassVar, TypedDict, TypeVar
 
 from flytekit import HashMethod
 from flytekit.core.type_engine import TypeEngine
 from flytekit.extras.pydantic_transformer.transformer import PydanticTransformer
+from flytekit.models.types import LiteralType
 
 from tasks.settings import (
     ArithmeticSettings,
@@ -31,10 +32,30 @@ from tasks.settings.base import FlyteModel
 from tasks.store.records import ArtifactRef, Record, StoreRef
 from tasks.store.work import work_key
 
-# Flyte would derive the type of a model, with those of its fields, again for every input of every node of a workflow.
+
+class _ModelType(LiteralType):  # type: ignore[misc]  # flytekit has no types
+    """Flyte's type of a model. Its message is made once, not for every input of every node of a workflow."""
+
+    def to_flyte_idl(self) -> Any:
+        if getattr(self, "_made_with", self) is not self.structure:  # Flyte replaces the structure of optional inputs.
+            self._message, self._made_with = super().to_flyte_idl(), self.structure
+        return self._message
+
+
 _models = PydanticTransformer()
-_derived = cache(_models.get_literal_type)
-_models.get_literal_type = lambda model: copy(_derived(model))  # Flyte marks the type of an optional input in place.
+_derive = _models.get_literal_type
+
+
+@cache
+def _type_of(model: type[FlyteModel]) -> _ModelType:
+    derived = _derive(model)
+    parts = ("simple", "metadata", "structure", "annotation")
+    made = _ModelType(**{name: getattr(derived, name) for name in parts})
+    made.to_flyte_idl()
+    return made
+
+
+_models.get_literal_type = lambda model: copy(_type_of(model))
 TypeEngine.register_additional_type(_models, FlyteModel)
 Artifact = Annotated[ArtifactRef, HashMethod(attrgetter("digest"))]
 """An artifact as a task's input or output; cache keys hold its digest."""

@@ -40,7 +40,6 @@ limits that can only stop a step. Manifests hold plain values without classes, s
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
 """Names of buckets that S3 clients accept; servers allow fewer."""
-_SCHEMAS: dict[tuple[object, ...], dict[str, Any]] = {}
 
 
 def in_bucket(text: str) -> bool:
@@ -179,17 +178,9 @@ def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> 
 
 
 class FlyteModel(BaseModel):
-    """An immutable model that caches its JSON schema: Flyte asks for it for every input of every node of a workflow."""
+    """An immutable model, which Flyte's tasks can take and return."""
 
     model_config = ConfigDict(frozen=True)
-
-    @classmethod
-    def model_json_schema(cls, *choices: Any, **named: Any) -> dict[str, Any]:
-        """Return the cached schema, which callers must not change; see pydantic."""
-        key = (cls, choices, tuple(named.items()))
-        if key not in _SCHEMAS:
-            _SCHEMAS[key] = super().model_json_schema(*choices, **named)
-        return _SCHEMAS[key]
 
     @classmethod
     def from_file(cls, path: Path, fix: str) -> Self:

@@ -5,6 +5,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from flytekit import PythonFunctionTask
+from flytekit.core.type_engine import TypeEngine
 from flytekit.types.pickle.pickle import FlytePickleTransformer
 
 from tasks.flyte import experiments, tasks
@@ -37,6 +38,11 @@ def test_no_input_or_output_is_declared_as_a_pickle() -> None:
     assert len(found) > len(declared())
     pickle = FlytePickleTransformer.PYTHON_PICKLE_FORMAT
     assert not [one.name for one in found if pickle in str(one.interface.to_flyte_idl())]
+
+
+def test_the_type_of_an_optional_input_is_marked() -> None:
+    optional, _ = TypeEngine.to_literal_type(OperationSettings | None).union_type.variants
+    assert optional.to_flyte_idl().structure.tag == "Pydantic Transformer"
 
 
 def filled(name: str, kind: Any) -> object:
