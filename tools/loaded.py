@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from flytekit.core.type_engine import TypeEngine
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from tasks.settings.base import FlyteModel
 
@@ -55,5 +56,6 @@ for model in set(_subclasses(FlyteModel)):
     with suppress(KeyError, IndexError):  # Some base classes have no schema.
         TypeEngine.to_literal_type(model)
 logging.disable(logging.NOTSET)
+get_checkpoint_conversion_mapping("qwen3")  # The first call makes the mappings of all models.
 gc.collect()
 gc.freeze()  # Otherwise a garbage collection in every program visits all these objects and copies their pages.

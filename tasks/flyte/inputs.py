@@ -55,7 +55,7 @@ def _type_of(model: type[FlyteModel]) -> _ModelType:
     return made
 
 
-_models.get_literal_type = lambda model: copy(_type_of(model))
+_models.get_literal_type = lambda hint: copy(_type_of(getattr(hint, "__origin__", hint)))  # also of Annotated models
 TypeEngine.register_additional_type(_models, FlyteModel)
 Artifact = Annotated[ArtifactRef, HashMethod(attrgetter("digest"))]
 """An artifact as a task's input or output; cache keys hold its digest."""
