@@ -13,7 +13,6 @@ from tasks.flyte.decorators import arguments
 from tasks.flyte.inputs import OptimizeInputs, StepInputs
 from tasks.settings import OperationSettings
 from tasks.store import StoreRef
-from tasks.train.stage import optimize_stage
 from tests.prepared import OPTIMIZE
 from tools.cache_versions import declared
 
@@ -50,11 +49,6 @@ def filled(name: str, kind: Any) -> object:
     if isinstance(kind, type) and issubclass(kind, StepInputs):
         return kind.model_construct(**{field: field for field in kind.model_fields})
     return name
-
-
-def test_a_function_with_other_parameters_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"takes .*'policy'.*; its task gives \['operation', 'seed', 'settings'\]"):
-        arguments(optimize_stage, {"inputs": filled("inputs", OptimizeInputs)})
 
 
 def test_the_key_of_inputs_holds_settings_and_the_id_of_the_store() -> None:
