@@ -95,14 +95,15 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(
     first, *_ = read_table(store.path(found.ref) / "prompts.parquet").to_pylist()
     assert (first["prompt"], first["answer"]) == ("Q: What is 0+1?", "1")
     assert not [one.path for one in running.asked if "README" in one.path]
-    source_rows(store, SourceSettings.parse(SET["source"]), "again", "", None, "function")  # which keeps dollar signs
 
     running.sets["some/set"][SECOND] = {"data/test.jsonl": lines(ROWS[::-1])}
     with pytest.raises(DataError, match=r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}"):
         from_hub(store)
     second = from_hub(store, revision=SECOND)
     assert from_hub(store, revision=FIRST).digest == found.digest != second.digest
-    assert second.facts["data"]["commit"] == SECOND
+    opened = SourceSettings.parse(SET["source"]).model_copy(update={"commit": FIRST})  # before the branch moved
+    (first, *_), *_ = source_rows(store, opened, "again", "", None, "function")  # which keeps dollar signs
+    assert (second.facts["data"]["commit"], first["prompt"]) == (SECOND, ROWS[0]["q"])
 
     ask("http://127.0.0.1:9", tmp_path / "hf", monkeypatch, offline=True)
     assert from_hub(store, revision=FIRST).digest == found.digest
@@ -184,8 +185,8 @@ def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_benchmark_leaves_out_no_row(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "mine.jsonl").write_bytes(lines([{"prompt": "p", "answer": ""}] * 2))
-    with pytest.raises(DataError, match=r"mine.jsonl, line 1: answer is empty.* 1 other rows cannot be used either"):
+    (tmp_path / "mine.jsonl").write_bytes(lines([{"prompt": "p", "answer": "1"}, *[{"prompt": "p", "answer": ""}] * 2]))
+    with pytest.raises(DataError, match=r"mine.jsonl, line 2: answer is empty.* 1 other rows cannot be used either"):
         prepare(store, name="mine", source={"path": str(tmp_path / "mine.jsonl")})
     assert store.manifests("prompts") == []
 

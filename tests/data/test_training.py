@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.data.arithmetic import hash_fraction
-from tasks.data.training import FEWEST_WORDS, Overlap, Problems, prepare_training_set
+from tasks.data.training import Overlap, Problems, prepare_training_set
 from tasks.errors import DataError, SettingsError
 from tasks.settings import TRAINING_SETS, ArithmeticSettings, OperationSettings, PromptsSettings, SourceSettings
 from tasks.store import ArtifactRef, Store
@@ -50,14 +50,14 @@ def test_comparison_ignores_case_and_spaces_but_not_signs() -> None:
 
 def test_a_short_problem_is_searched_for_with_all_its_words() -> None:
     eight = "one two three four five six seven eight"
-    assert len(eight.split()) == FEWEST_WORDS
     assert problems(13, eight).find(f"and {eight} and") == Overlap("mine", "0", 8)
     assert problems(13, eight.removesuffix(" eight")).find(f"and {eight} and") is None
 
 
 def test_common_phrases_of_a_benchmark_are_no_overlap() -> None:
     preamble = "Solve the following problem of a mathematics competition and give the answer as a number:"
-    searched = problems(13, *(f"{preamble} {number} plus {number}" for number in range(100)))
+    searched = problems(13, *(f"{preamble} {number} plus {number}" for number in range(100)), *[QUESTION] * 5)
+    assert searched.find(f"So: {QUESTION}") == Overlap("mine", "100", 13)
     assert searched.find(f"{preamble} 700 plus 8") is None
     assert searched.find(f"{preamble} 7 plus 7") == Overlap("mine", "7", 0)
     few = problems(13, f"{preamble} {QUESTION}")
@@ -81,7 +81,7 @@ def settings_of(path: Path, rows: list[dict], **changes: float) -> PromptsSettin
 def test_problems_of_benchmarks_leave_the_training_set(store: Store, tmp_path: Path) -> None:
     rows = [{"prompt_id": str(number), "prompt": f"What is {number}+1?", "answer": number + 1} for number in range(30)]
     rows.append({"prompt_id": "walk", "prompt": f"{QUESTION} Aya's dog asks.", "answer": "4"})
-    rows += [{"prompt_id": "cut", "prompt": "What"}, {"prompt_id": "dots", "prompt": "p", "answer": "\\ldots"}]
+    rows += [{"prompt": "What"}, {"prompt_id": "dots", "prompt": "p", "answer": "\\ldots"}]
     settings = settings_of(tmp_path / "all.jsonl", rows, max_unusable_share=0.1)
     asked = [
         benchmark(store, tmp_path / "hard.jsonl", [{"prompt": QUESTION, "answer": "4"}]),
@@ -91,12 +91,11 @@ def test_problems_of_benchmarks_leave_the_training_set(store: Store, tmp_path: P
     folder, facts = store.path(training), store.manifest(training).facts
     kept = read_table(folder / "training.parquet")["prompt_id"].to_pylist()
     assert kept == [str(number) for number in range(30) if number != 3]
-    assert (facts["rows"], facts["prompts"], facts["unusable"], facts["equal"]) == (33, 29, 2, 1)
-    assert facts["held_out"] == 0
+    assert (facts["rows"], facts["prompts"], facts["unusable"], facts["held_out"], facts["equal"]) == (33, 29, 2, 0, 1)
     assert facts["overlapping"] == {"easy": 1, "hard": 1}
-    assert set(facts["removed"]) == {"cut", "dots", "3", "walk"}
+    assert set(facts["removed"]) == {f"{tmp_path}/all.jsonl, line 32", "dots", "3", "walk"}
     removed = {row["prompt_id"]: row for row in read_table(folder / "removed.parquet").to_pylist()}
-    assert removed["cut"]["place"].endswith("all.jsonl, line 32")
+    assert removed[""]["place"] == f"{tmp_path}/all.jsonl, line 32"
     assert removed["dots"]["reason"] == "gold answer '\\\\ldots'"
     assert (removed["walk"]["benchmark"], removed["walk"]["reason"]) == ("hard", "13 words shared")
 
