@@ -7,13 +7,14 @@ from tests.report.synthetic import make_run
 
 
 def test_the_history_of_a_whole_run(mu_grpo):
-    history = load_history(mu_grpo.store, mu_grpo.evaluations[::-1])
-    assert [policy.label for policy in history.evaluated] == ["base", "stage 1", "stage 2", "stage 3", "stage 4"]
-    assert [policy.updates for policy in history.evaluated] == [0, 32, 64, 96, 128]
+    settings = {"rollout": {"temperature": 0.5}}  # of a run that goes on from the first stage of another one
+    history = load_history(mu_grpo.store, mu_grpo.evaluations[::-1], settings=settings, trained_from=1)
+    assert [stage.rollouts[0].settings["temperature"] for stage in history.stages] == [1.0, 0.5, 0.5, 0.5]
+    evaluated = {policy.label: policy.updates for policy in history.evaluated}
+    assert [*evaluated.items()] == [("base", 0), ("stage 1", 32), ("stage 2", 64), ("stage 3", 96), ("stage 4", 128)]
     assert history.boundaries == [32, 64, 96]
-    spans = [(stage.first_update, stage.last_update) for stage in history.stages]
-    assert spans == [(32 * stage + 1, 32 * stage + 32) for stage in range(4)]
-    assert [len(stage.rollouts) for stage in history.stages] == [2, 2, 2, 2]
+    spans = [(stage.first_update, stage.last_update, len(stage.rollouts)) for stage in history.stages]
+    assert spans == [(32 * stage + 1, 32 * stage + 32, 2) for stage in range(4)]
     assert history.stages[0].verdicts[0].facts["outcomes"]["no_answer"] == 11
     assert np.array_equal(history.updates["update"], np.arange(1, 129))
     assert np.isnan(history.updates["trigger_position"][:32]).tolist() == [True] + [False] * 31  # null in the first
@@ -28,8 +29,7 @@ def test_evaluations_that_were_left_out_do_not_hide_their_stages(mu_grpo):
     ends = [mu_grpo.evaluations[0], mu_grpo.evaluations[-1]]
     history = load_history(mu_grpo.store, ends)
     assert [policy.stage for policy in history.evaluated] == [0, 4]
-    assert len(history.stages) == 4
-    assert len(history.updates["reward"]) == 128
+    assert (len(history.stages), len(history.updates["reward"])) == (4, 128)
 
 
 def test_no_evaluation_is_refused(mu_grpo):
