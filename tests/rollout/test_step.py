@@ -156,10 +156,12 @@ def test_up_to_a_share_missing_responses_are_counted_and_left_out(small: Small) 
     assert all(row["response_token_ids"] == [] and row["engine_logp"] == [] for row in gone)
     verdicts = verify_rollouts(store, VerifySettings(workers=1), [shard], 0, 0)
     judged = store.manifest(verdicts)
-    assert judged.facts["outcomes"]["missing"] == GROUP
-    assert judged.facts["responses"] == 12
+    assert (judged.facts["outcomes"]["missing"], judged.facts["responses"]) == (GROUP, 12)
     mean = np.mean([len(row["response_token_ids"]) for row in rows if row not in gone])
     assert facts["response_tokens"] == judged.facts["response_tokens"] == mean
+    cut = np.mean([row["finish_reason"] == "length" for row in rows if row not in gone])
+    assert facts["truncated"] == judged.facts["truncated"] == cut > 0
+    assert 0 < facts["call_seconds"][0] <= store.manifest(shard).timings.phases["generate"]
     without = read_table(store.path(verdicts) / "verdicts.parquet").to_pylist()[GROUP : 2 * GROUP]
     assert [(row["outcome"], row["reward"]) for row in without] == [("missing", None)] * GROUP
 

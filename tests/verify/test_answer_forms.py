@@ -46,6 +46,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"1.6\times 10^{-19}", {C: ["1.6 x 10^-19"], W: [r"3.2\times 10^{-19}"]}),
     (r"\frac{1}{3}\times 10^{-8}", {C: ["3.33333e-9"]}),
     (r"(1\times 10^{-8}, 2)", {W: [r"(3\times 10^{-8}, 2)"]}),
+    (r"2.5\times 10^{x}", {C: [r"2.5 \cdot 10^x"], W: [r"2.5\times 10^{-x}"]}),
     (r"10^{-9}x", {W: [r"2\times 10^{-9}x"]}),
     ("0", {W: ["1e-9"]}),
     # bases; without one the problem says it
