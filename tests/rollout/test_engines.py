@@ -22,7 +22,7 @@ from tasks.process.resident import release
 from tasks.rollout import vllm_engine
 from tasks.rollout.engine import Engine, Request, Response, Sampling, Work, engine_of, load_engine, sampling_seed
 from tasks.rollout.requests import build_requests
-from tasks.rollout.transformers_engine import TransformersEngine
+from tasks.rollout.transformers_engine import TransformersEngine, _choose
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.settings.devices import VllmSettings
 from tasks.store import Store
@@ -110,8 +110,9 @@ def test_sampled_tokens_follow_the_distribution(engine: Engine, requests: list[R
     counts = np.bincount([response.token_ids[0] for response in responses], minlength=22)
     share = {int(response.token_ids[0]): float(np.exp(response.logp[0])) for response in responses}
     for token, probability in share.items():
-        error = 4 * np.sqrt(probability * (1 - probability) / 4000)
-        assert abs(counts[token] / 4000 - probability) < error + 1e-3
+        assert abs(counts[token] / 4000 - probability) < 4 * np.sqrt(probability * (1 - probability) / 4000) + 1e-3
+    token_B, logp_B = _choose(torch.tensor([[1.0, 4.0]] * 4).log(), 2.0, torch.tensor([0.0, 0.3, 0.36, 0.99]))
+    assert [*token_B.tolist(), *logp_B.exp().tolist()] == pytest.approx([0, 0, 1, 1, 1 / 3, 1 / 3, 2 / 3, 2 / 3])
 
 
 def test_no_requests_give_no_responses(engine: Engine) -> None:
@@ -162,7 +163,6 @@ def test_a_new_engine_is_a_class_of_settings(tmp_path: Path) -> None:
         beams: int = 1
 
     settings = EngineSettings.parse({"kind": "own", "tensor_parallel": 2, "beams": 3})
-    assert isinstance(settings, OwnSettings)
     assert isinstance(load_engine(tmp_path, settings), Own)
     del settings, OwnSettings
     gc.collect()
