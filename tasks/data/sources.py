@@ -44,6 +44,8 @@ def _path_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
     names = sorted(file.name for file in local.glob("*") if file.suffix in SUFFIXES)
     if not names:
         raise DataError(f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}.")
+    if {"dataset_dict.json", "state.json"} & {*names}:
+        raise DataError(f"{setting}: {path} was made by datasets.save_to_disk; name a file made by Dataset.to_parquet.")
     return [(local / name, f"{path.rstrip('/')}/{name}") for name in names]
 
 
