@@ -95,7 +95,7 @@ def alternate(
     return train_alternating
 
 
-@step("17", role="train", judges=True)
+@step("18", role="train", judges=True)
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:

@@ -89,7 +89,9 @@ class ScoredResponses:
         results.has_signal |= bool(found.advantage_R.any())
         results.dropped += int(self._not_finite_R.sum())
         if results.dropped > self.settings.max_dropped_share * results.responses:
-            raise CollapseError(
+            # A study stores a collapse. Its key leaves out the limit, so the limit alone must make no result.
+            error = CollapseError if self._not_finite_R.all() else GateError
+            raise error(
                 f"optimize: {results.dropped} of {results.responses} responses "
                 f"({results.dropped / results.responses:.1%}) have log-probabilities that are not finite; "
                 f"optimize.max_dropped_share allows {self.settings.max_dropped_share:.1%}. Look at the engine's "
