@@ -123,7 +123,6 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("optimize.preset=[grpo,mu_grpo]", "optimize.preset: got ['grpo', 'mu_grpo']; should be a valid string"),
         ("optimize.modifier=[tis]", "optimize.modifier: got ['tis']; should be 'none', 'tis' or 'mis'"),
         ("evaluate.benchmarks='[{name: [aime24]}]'", "benchmarks.0.name: got ['aime24']; should be a valid string"),
-        ("optimize.modifier=xis", "optimize.modifier: got 'xis'; should be 'none', 'tis' or 'mis'"),
         ("optimize.objective.schedule.updates_per_batch=3 updates_per_rollout=4", "4 would end inside a batch"),
         ("optimize.objective.veto.direction=below", "kappa 2.0 with direction below; allowed: 0 < kappa < 1"),
         ("optimize.objective.veto.kappa=0.1", "kappa 0.1 with direction above; allowed: kappa > 1"),
@@ -132,6 +131,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("policy.revision=main", "revision 'main' without path"),
         ("prompts.arithmetic=null", "none given; allowed: exactly one of path, arithmetic and source"),
         ("prompts.held_out_path=x.jsonl", "held_out_path 'x.jsonl' without path"),
+        ("prompts.held_out_share=0.3", "held_out_share 0.3 with arithmetic, which has its own held_out_share"),
         ("prompts.template=hello", "prompts.template: got 'hello'; allowed: a text that contains {prompt}"),
         ("prompts.arithmetic.levels=[9]", "prompts.arithmetic.levels.0: got 9"),
         (
