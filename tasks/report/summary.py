@@ -5,12 +5,12 @@ import time
 from collections.abc import Sequence
 from textwrap import fill
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from tasks.formats import duration, label, number, percent_range, share
 from tasks.process.provenance import execution, waits
-from tasks.report.history import EvaluatedPolicy, History
-from tasks.report.ledger import Ledger, union_seconds
+from tasks.report.history import EvaluatedPolicy, History, load_finished
+from tasks.report.ledger import Ledger, make_ledger, union_seconds
 from tasks.report.tables import COLUMNS, text_table
 from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
@@ -155,12 +155,13 @@ def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> Ru
 
     Raises:
         ArtifactError: the report is missing or corrupted.
-        DataError: another version of the code wrote the report.
     """
     folder = store.path(report)
-    command = f"mu-grpo report --store {shlex.quote(store.ref.uri)}"
-    fix = f"write the report of this run again: {command}, with --seed and --algorithm unless it is the latest run."
-    summary = RunSummary.from_file(folder / SUMMARY_FILE, fix)
+    try:
+        summary = RunSummary.model_validate_json((folder / SUMMARY_FILE).read_bytes())
+    except ValidationError:  # Another version of the code wrote the report.
+        history = load_finished(store, store.manifest(report))
+        summary = make_summary(history, make_ledger(history))
     return summary.model_copy(update={"report": str(folder / PAGE_FILE), "next_commands": list(next_commands)})
 
 
