@@ -21,7 +21,7 @@ from tasks.process.logs import logger
 from tasks.settings import OperationSettings, PromptsSettings, TrainingSetSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE, REMOVED_FILE, TRAINING_FILE
-from tasks.store.tables import REMOVED, TRAINING, TRAINING_CHATS, read_table, write_table
+from tasks.store.tables import REMOVED, TRAINING, TRAINING_CHATS, read_table, take_rows, write_table
 
 _NAMED = 8
 """Largest number of rows in a message."""
@@ -187,7 +187,7 @@ def prepare_stage(
     count, total = settings.prompts_per_stage, table.num_rows
     epoch, position = divmod(stage, total // count)
     order = np.random.default_rng([seed, epoch]).permutation(total)[position * count : (position + 1) * count]
-    rows = with_template(table.take(order).to_pylist(), settings)
+    rows = with_template(take_rows(table, order), settings)
     shards = []
     for start in range(0, count, settings.prompts_per_shard):
         shard = rows[start : start + settings.prompts_per_shard]

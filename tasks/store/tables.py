@@ -1,6 +1,6 @@
 """The columns of every table but the metrics (tasks/train/metrics.py), and functions that write and read tables."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -155,3 +155,8 @@ def stream_table(path: Path, columns: list[str] | None = None) -> Iterator[pa.Ta
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Return the table of a parquet file, or only some of its columns."""
     return pq.read_table(path, columns=columns)
+
+
+def take_rows(table: pa.Table, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """Return rows of a table by number, also from a column of more than 2 GiB, which ``Table.take`` refuses."""
+    return [row for number in numbers for row in table.slice(number, 1).to_pylist()]
