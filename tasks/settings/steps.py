@@ -129,7 +129,7 @@ class PromptsSettings(Settings):
         if self.held_out_path is not None and self.arithmetic is not None:
             raise ValueError(f"held_out_path {self.held_out_path!r} without path or source; allowed: null")
         if self.held_out_share != 0.1 and self.arithmetic is not None:
-            raise ValueError(f"held_out_share {self.held_out_share} with arithmetic, which has its own held_out_share")
+            raise ValueError(f"held_out_share {self.held_out_share} with arithmetic; set arithmetic.held_out_share")
         return self
 
     @property
