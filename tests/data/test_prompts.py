@@ -95,7 +95,7 @@ def test_only_mathematics_loses_the_dollar_signs_around_it(tmp_path: Path) -> No
     """A function of the user's gets the answer as it is in the file, which may be a regular expression."""
     path = write(tmp_path, [{"prompt": "p", "answer": " $ a $ "}])
     source = SourceSettings(path=str(path))
-    for kind, expected in (("math", "a"), ("code", "$a$ "), ("function", "$a$ ")):
+    for kind, expected in (("math", "a"), ("code", " $ a $ "), ("function", " $ a $ ")):
         assert read_rows([(path, "mine")], source, kind)[0][0]["answer"] == expected
 
 
