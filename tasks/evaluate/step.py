@@ -18,7 +18,7 @@ from tasks.rollout.step import AtLimit, decode, parts, progress_callback
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
-from tasks.store.tables import SAMPLES, read_table, to_table, write_table
+from tasks.store.tables import ROWS_AT_ONCE, SAMPLES, read_table, table_writer, to_table
 from tasks.tracking import open_tracker
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
 from tasks.verify.step import pair
@@ -61,6 +61,8 @@ def evaluate_policy(
         k = settings.samples_per_problem
         drawn = [(list(range(k)), settings.temperature), ([GREEDY], 0.0)][: 1 + settings.greedy]
         samples: list[dict[str, Any]] = []
+        # All samples of a problem share its texts, because the tests of a program can take megabytes.
+        texts = {row["prompt_id"]: {"prompt": row["prompt"], "answer": row["answer"]} for row in rows}
         with draft.phase("generate"), bar(title, len(rows) * (k + settings.greedy)) as progress:
             on_done = progress_callback(progress)
             for number, part in enumerate(parts(rows, settings.problems_per_call)):
@@ -72,7 +74,8 @@ def evaluate_policy(
                         made += sample_held_out(engine, tokenizer, part, indices, sampling, seed, on_done, limit)
                     return to_table(made, SAMPLES)
 
-                samples += store.progress.table("samples", number, generate).to_pylist()
+                made = store.progress.table("samples", number, generate).drop_columns(["prompt", "answer"])
+                samples += [{**sample, **texts[sample["prompt_id"]]} for sample in made.to_pylist()]
                 progress.reach(len(samples))
         verifier = shared_verifier(verify)
         with draft.phase("start"):
@@ -88,7 +91,9 @@ def evaluate_policy(
                 if note.answer_type == "math"
                 else None
             )
-        write_table(draft.path / SAMPLES_FILE, samples, SAMPLES)
+        with table_writer(draft.path / SAMPLES_FILE, SAMPLES) as add:
+            for start in range(0, len(samples), ROWS_AT_ONCE):
+                add(to_table(samples[start : start + ROWS_AT_ONCE], SAMPLES))
         metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
         # An earlier attempt may have generated some of the responses.

@@ -105,7 +105,7 @@ def study(
     return run_study
 
 
-@step("15", role="evaluate", judges=True, mapped=True)
+@step("16", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
     """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy

@@ -5,6 +5,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,15 +161,14 @@ def test_mean_reward_is_added_and_changes_no_accuracy() -> None:
     assert accuracy_facts({**told, "reward": 0.8}) == {"accuracy": 0.5, "reward": 0.8}
 
 
-def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef]) -> None:
+def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef], monkeypatch) -> None:
     store, policy = small
-    prompts = PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings())
-    held_out = prepare_held_out(store, prompts, 12)
+    monkeypatch.setattr("tasks.evaluate.step.ROWS_AT_ONCE", 20)
+    held_out = prepare_held_out(store, PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings()), 12)
     settings = EvaluationSettings(samples_per_problem=3, max_new_tokens=8)
-    ref = evaluate_policy(store, settings, VerifySettings(workers=1), policy, held_out, 0)
-    folder = store.path(ref)
+    folder = store.path(evaluate_policy(store, settings, VerifySettings(workers=1), policy, held_out, 0))
     rows = read_table(folder / "samples.parquet").to_pylist()
-    assert len(rows) == 12 * 4
+    assert (len(rows), pq.read_metadata(folder / "samples.parquet").num_row_groups) == (12 * 4, 3)
     assert sorted({row["sample_index"] for row in rows}) == [-1, 0, 1, 2]
     metrics = json.loads((folder / "metrics.json").read_text())
     assert sum(metrics["outcomes"].values()) == 48
