@@ -74,8 +74,8 @@ def evaluate_policy(
                         made += sample_held_out(engine, tokenizer, part, indices, sampling, seed, on_done, limit)
                     return to_table(made, SAMPLES)
 
-                made = store.progress.table("samples", number, generate).drop_columns(["prompt", "answer"])
-                samples += [{**sample, **texts[sample["prompt_id"]]} for sample in made.to_pylist()]
+                table = store.progress.table("samples", number, generate).drop_columns(["prompt", "answer"])
+                samples += [{**sample, **texts[sample["prompt_id"]]} for sample in table.to_pylist()]
                 progress.reach(len(samples))
         verifier = shared_verifier(verify)
         with draft.phase("start"):
