@@ -41,6 +41,8 @@ _JOB_SECONDS = 12 * 3600
 """Seconds for which a finished job of several nodes is kept; Flyte keeps pods as long (k8s/flyte/values.yaml)."""
 TRAINING = Training(
     nnodes=NODES,
+    # A pod waits so many seconds for the pod of rank 0 too, for which torch's default is a minute.
+    rdzv_configs=dict.fromkeys(("timeout", "join_timeout", "read_timeout"), 900),
     increase_shared_mem=False,
     # When a pod is lost, the others wait for it for hours, with their GPUs and the lease that the next attempt needs.
     run_policy=RunPolicy(clean_pod_policy=CleanPodPolicy.RUNNING, ttl_seconds_after_finished=_JOB_SECONDS),
