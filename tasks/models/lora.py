@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import Linear
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -34,7 +35,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
 
     Raises:
         SettingsError: peft is not installed, or the model's linear layers are transformers' Conv1D.
-        DataError: peft refuses the model.
+        DataError: peft refuses the model, or would fail when it is used.
     """
     if any(isinstance(layer, Conv1D) for layer in model.modules()):
         raise SettingsError(
@@ -50,6 +51,8 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
         torch.random.fork_rng(devices=[]),
         explain(refusal, "Leave optimize.lora out, or choose another policy."),
     ):
+        if any(isinstance(layer, Linear) and "Router" in type(layer).__name__ for layer in model.modules()):
+            raise TypeError("its router is a linear layer with two outputs")
         torch.manual_seed(seed)
         inject_adapter_in_model(_config(settings), model)
 

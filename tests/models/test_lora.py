@@ -93,12 +93,12 @@ def test_adapters_of_another_alpha_are_refused(base: Path, responses: Responses,
         load_trainer(tmp_path / "policy", other, 12, 0, base)
 
 
-def test_models_that_peft_refuses_are_named(base: Path, tmp_path: Path) -> None:
-    mamba = brought(PADDED["convolution and recurrence"], base, tmp_path / "mamba")
-    with pytest.raises(
-        DataError, match=r"optimize\.lora: peft cannot add adapters to a mamba model.*Leave optimize\.lora"
-    ):
-        load_trainer(mamba, SETTINGS, 12, 0, mamba)
+@pytest.mark.parametrize(("config", "kind"), [("convolution and recurrence", "mamba"), ("chunks", "llama4_text")])
+def test_models_that_peft_refuses_are_named(base: Path, tmp_path: Path, config: str, kind: str) -> None:
+    model = brought(PADDED[config], base, tmp_path / kind)
+    message = rf"optimize\.lora: peft cannot add adapters to a {kind} model.*Leave optimize\.lora"
+    with pytest.raises(DataError, match=message):
+        load_trainer(model, SETTINGS, 12, 0, model)
 
 
 def test_a_policy_with_trained_weights_takes_no_adapters(base: Path, responses: Responses, tmp_path: Path) -> None:
