@@ -27,7 +27,7 @@ from tasks.process.interruption import stop, stop_requested
 from tasks.settings import LoraSettings, OperationSettings
 from tasks.store.progress import Progress
 from tasks.train import distributed
-from tasks.train.backends.backend import MOMENTS, Backend
+from tasks.train.backend import MOMENTS, Backend
 from tasks.train.results import StageResults
 
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"

@@ -16,7 +16,7 @@ from tasks.process.progress import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
 from tasks.train.advantages import select
-from tasks.train.backends.backend import Backend
+from tasks.train.backend import Backend
 from tasks.train.batches import Flags, Floats, Ints, Responses, micro_batches, shares, zeros
 from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.checkpoint import Columns, Resume

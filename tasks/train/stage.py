@@ -19,8 +19,7 @@ from tasks.store.layout import EXAMPLES_FILE, METRICS_FILE, ROLLOUTS_FILE, VERDI
 from tasks.store.tables import EXAMPLES, RESPONSE, stream_table, write_table
 from tasks.tracking import open_tracker
 from tasks.train import distributed
-from tasks.train.backends import open_backend
-from tasks.train.backends.backend import convert_parameters, trainable
+from tasks.train.backend import convert_parameters, open_backend, trainable
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
 from tasks.train.diagnostics import noted_updates

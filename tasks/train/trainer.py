@@ -15,7 +15,7 @@ from tasks.models.scorer import Scorer
 from tasks.process.progress import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
-from tasks.train.backends.backend import Backend
+from tasks.train.backend import Backend
 from tasks.train.batches import Ints, Responses, mean_reward
 from tasks.train.checkpoint import Resume
 from tasks.train.diagnostics import CloseUp, UpdateStatistics

@@ -14,7 +14,7 @@ from tasks.models.lora import add_adapters
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import RunSettings
-from tasks.train.backends import open_backend
+from tasks.train.backend import open_backend
 from tests.cost import COSTS, SHAPE, paper
 from tests.settings import override
 from tools import ROOT

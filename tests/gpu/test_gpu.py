@@ -19,7 +19,7 @@ from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import MicroBatch, Scorer, pack
 from tasks.rollout.engine import Request, Sampling
 from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.train.backends.torch_backend import TorchBackend
+from tasks.train.torch_backend import TorchBackend
 from tests.models.families import SHAPE as SMALL
 from tests.models.families import model as initialised
 

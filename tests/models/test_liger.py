@@ -15,7 +15,7 @@ from tasks.models.loading import apply_liger
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import OptimizeSettings
-from tasks.train.backends import open_backend
+from tasks.train.backend import open_backend
 from tests.models.families import FAMILIES, model, sequences
 
 INSTALLED = importlib.util.find_spec("liger_kernel") is not None

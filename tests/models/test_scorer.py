@@ -9,7 +9,7 @@ from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
 from tasks.models.packing import PACKED_ATTENTION, _has_kernels
 from tasks.models.scorer import Scorer, chunked_logp, pack
-from tasks.train.backends.backend import convert_parameters
+from tasks.train.backend import convert_parameters
 from tests.models.families import FAMILIES, PACKABLE, PADDED, made, model, plain_logp, sequences
 
 

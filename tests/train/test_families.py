@@ -11,7 +11,7 @@ from tasks.models.scorer import pack
 from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.store import Store
-from tasks.train.backends import open_backend
+from tasks.train.backend import open_backend
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import save_policy
 from tasks.train.stage import load_trainer

@@ -9,9 +9,9 @@ from transformers import PreTrainedModel, Qwen2Config
 from tasks.models.loading import load_model
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
-from tasks.train.backends.backend import MOMENTS
-from tasks.train.backends.torch_backend import TorchBackend
+from tasks.train.backend import MOMENTS
 from tasks.train.stage import load_trainer
+from tasks.train.torch_backend import TorchBackend
 from tests.models.families import SHAPE, model
 from tests.train.small import settings
 

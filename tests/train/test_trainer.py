@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from tasks.errors import ArtifactError, CollapseError, DataError, GateError, NothingToLearnError
 from tasks.models.loading import load_model, stop_token_ids
 from tasks.store.tables import ROLLOUTS, to_table
-from tasks.train.backends.torch_backend import TorchBackend
 from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
 from tasks.train.results import StageResults
 from tasks.train.stage import load_trainer
+from tasks.train.torch_backend import TorchBackend
 from tests.train.small import GROUP, LONGEST, Small, batches, responses_with, settings, train, trainer_of, verdicts
 
 

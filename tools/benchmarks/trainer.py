@@ -18,7 +18,7 @@ import torch
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer
 from tasks.settings import OptimizeSettings
-from tasks.train.backends import open_backend
+from tasks.train.backend import open_backend
 from tasks.train.trainer import Trainer
 from tools.benchmarks.measurement import Measurement, Ratio
 from tools.benchmarks.trl.frozen import FrozenRollouts, Shape

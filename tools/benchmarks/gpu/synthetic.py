@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import MicroBatch, Scorer, pack
-from tasks.train.backends import Backend, open_backend
+from tasks.train.backend import Backend, open_backend
 
 Tokens = npt.NDArray[np.int64]
 SHAPES = {

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from tasks.models.scorer import MicroBatch, chunked_logp, pack
-from tasks.train.backends.backend import Backend
+from tasks.train.backend import Backend
 from tools.benchmarks.gpu.device import free
 from tools.benchmarks.gpu.synthetic import Rollouts, make_backend, policy_gradient_loss, split_rows
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer
 from tasks.settings import OptimizeSettings
-from tasks.train.backends import open_backend
+from tasks.train.backend import open_backend
 from tasks.train.results import StageResults
 from tasks.train.trainer import Trainer
 from tools.benchmarks.gpu.device import wait

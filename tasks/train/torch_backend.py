@@ -10,7 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from tasks.models.scorer import MicroBatch, Scorer
-from tasks.train.backends.backend import MOMENTS, Named, adamw, convert_parameters, frozen_parameters, trainable
+from tasks.train.backend import MOMENTS, Named, adamw, convert_parameters, frozen_parameters, trainable
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import OptimizeSettings

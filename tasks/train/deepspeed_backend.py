@@ -14,7 +14,7 @@ from tasks.errors import SettingsError
 from tasks.models.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
-from tasks.train.backends.backend import MOMENTS, Named, adamw, frozen_parameters, trainable
+from tasks.train.backend import MOMENTS, Named, adamw, frozen_parameters, trainable
 
 
 class DeepSpeedBackend:

@@ -1,4 +1,7 @@
-"""The protocol of a backend: log-probabilities, gradients, AdamW steps, and access to its whole state by name."""
+"""The protocol of a backend, which holds a policy's weights while it is trained, and how one is opened.
+
+There are two: plain torch in one process, and DeepSpeed in several.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -6,8 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tasks.models.scorer import MicroBatch
+from tasks.models.loading import apply_liger, check_liger
+from tasks.models.scorer import MicroBatch, Scorer
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import OptimizeSettings
@@ -92,3 +97,34 @@ class Backend(Protocol):
 
     def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
         """Replace AdamW's moments and its count of steps."""
+
+
+def open_backend(scorer: Scorer, settings: "OptimizeSettings") -> Backend:
+    """Make the backend that the settings name, with fp32 weights taken from the scorer's model.
+
+    Raises:
+        SettingsError: a package that the settings ask for is not installed, or does not fit the model or the machine.
+    """
+    if settings.backend.liger:
+        check_liger()
+        apply_liger(scorer.model)
+    if settings.backend.gradient_checkpointing:
+        _compute_layers_again(scorer.model)
+    if settings.backend.kind == "deepspeed":
+        from tasks.train.deepspeed_backend import DeepSpeedBackend
+
+        return DeepSpeedBackend(scorer, settings)
+    from tasks.train.torch_backend import TorchBackend
+
+    return TorchBackend(scorer, settings)
+
+
+def _compute_layers_again(model: PreTrainedModel) -> None:
+    """Turn on gradient checkpointing, without putting dropout or anything else into training mode."""
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = True
+            # Layers with dropout of their own look at the same flag, so it is off while the layer computes.
+            module.register_forward_pre_hook(lambda layer, _: setattr(layer, "training", False))
+            module.register_forward_hook(lambda layer, *_: setattr(layer, "training", True), always_call=True)
