@@ -18,7 +18,7 @@ from tasks.report.history import Column, History
 from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.settings.base import read_packaged_yaml
-from tasks.train.metrics import EDGES
+from tasks.train.results import EDGES
 
 PANELS = 8
 """Largest number of stages in a figure with a panel or a row per stage."""

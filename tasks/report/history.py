@@ -19,7 +19,7 @@ from tasks.store.lineage import ancestry
 from tasks.store.records import ArtifactRef, Manifest
 from tasks.store.store import Store
 from tasks.store.tables import read_table
-from tasks.train.metrics import EDGES
+from tasks.train.results import EDGES
 
 Column = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""The columns of every table but the metrics (tasks/train/metrics.py), and functions that write and read tables."""
+"""The columns of every table but the metrics (tasks/train/results.py), and functions that write and read tables."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

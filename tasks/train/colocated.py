@@ -30,8 +30,7 @@ from tasks.tracking import open_tracker
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Resume
-from tasks.train.metrics import Row
-from tasks.train.results import StageResults
+from tasks.train.results import Row, StageResults
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_folder
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier

@@ -14,8 +14,8 @@ from torch import Tensor
 from tasks.train import distributed
 from tasks.train.advantages import Selection
 from tasks.train.batches import Flags, Floats, Ints, Responses
-from tasks.train.metrics import EDGES, Row
 from tasks.train.objective import ObjectiveResult
+from tasks.train.results import EDGES, Row
 from tasks.train.tokens import TokenBatch
 
 _COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger")

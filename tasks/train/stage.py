@@ -23,8 +23,7 @@ from tasks.train.backend import convert_parameters, open_backend, trainable
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
 from tasks.train.diagnostics import noted_updates
-from tasks.train.metrics import metrics_schema
-from tasks.train.results import StageResults
+from tasks.train.results import StageResults, metrics_schema
 from tasks.train.trainer import Trainer
 
 _OUT_OF_MEMORY_FIX = (

@@ -15,7 +15,7 @@ from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import CURVE_FILE, METRICS_FILE, PROMPTS_FILE
 from tasks.store.tables import CURVE, read_table, write_table
 from tasks.train.colocated import Colocated
-from tasks.train.metrics import Row, metrics_schema
+from tasks.train.results import Row, metrics_schema
 from tasks.verify import Outcome
 from tasks.verify.step import pair
 

@@ -19,9 +19,8 @@ from tasks.train.backend import Backend
 from tasks.train.batches import Ints, Responses, mean_reward
 from tasks.train.checkpoint import Resume
 from tasks.train.diagnostics import CloseUp, UpdateStatistics
-from tasks.train.metrics import Row
 from tasks.train.objective import objective
-from tasks.train.results import StageResults
+from tasks.train.results import Row, StageResults
 from tasks.train.scoring import ScoredResponses
 
 Phase = Callable[[str], AbstractContextManager[None]]

@@ -27,7 +27,7 @@ from tasks.settings import (
 )
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import EXAMPLES, PROMPTS, SAMPLES
-from tasks.train.metrics import metrics_schema
+from tasks.train.results import metrics_schema
 from tests.cli.synthetic import fill
 from tests.report.synthetic_rows import PROBLEMS, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models
 
-from tasks.train.metrics import ADVANTAGE_EDGES, LOG_RATIO_EDGES
+from tasks.train.results import ADVANTAGE_EDGES, LOG_RATIO_EDGES
 
 HOSTILE = "<script>alert('response')</script>\n</pre><img src=https://example.com/x.png>\x07"
 VOCABULARY = ("seven", "<b>times</b>", "8", "is", "wrong")

@@ -15,9 +15,8 @@ from tasks.settings import ObjectiveSettings
 from tasks.train.advantages import select
 from tasks.train.batches import Responses
 from tasks.train.diagnostics import CloseUp, UpdateStatistics, noted_updates
-from tasks.train.metrics import EDGES, Row
 from tasks.train.objective import veto as veto_of
-from tasks.train.results import StageResults
+from tasks.train.results import EDGES, Row, StageResults
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import result_of
 from tests.train.small import Small, settings, train, trainer_of

@@ -14,8 +14,7 @@ from tasks.settings import OperationSettings
 from tasks.store import Store
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import Resume
-from tasks.train.metrics import Row
-from tasks.train.results import StageResults
+from tasks.train.results import Row, StageResults
 from tasks.train.stage import load_trainer, make_updates
 from tests.faults.steps import Killed
 from tests.train.small import LONGEST, Small, settings
