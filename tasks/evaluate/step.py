@@ -13,8 +13,7 @@ from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.process.interruption import save_on_sigterm
 from tasks.process.progress import bar
 from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, ignore_progress
-from tasks.rollout.requests import build_requests
-from tasks.rollout.step import AtLimit, decode, parts, progress_callback
+from tasks.rollout.step import AtLimit, build_requests, decode, parts, progress_callback
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE

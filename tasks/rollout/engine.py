@@ -5,7 +5,6 @@ tasks/settings/devices.py.
 """
 
 import gc
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,12 +128,3 @@ def load_engine(folder: Path, settings: "EngineSettings", colocated: bool = Fals
         torch.cuda.empty_cache()  # An engine in another process needs the memory that training has cached here.
     loaded: Engine = settings.load_class().load(folder, settings, colocated)
     return loaded
-
-
-def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:
-    """Return the seed of a response, which does not depend on the machine or on the rest of the batch.
-
-    ``purpose`` is ``stage 0``, ``stage 1``, ..., or ``evaluate``.
-    """
-    text = f"{run_seed}/{purpose}/{prompt_id}/{sample_index}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

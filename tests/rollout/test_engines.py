@@ -20,8 +20,8 @@ from tasks.models.loading import enough_memory, load_model, load_tokenizer, stop
 from tasks.models.step import prepare_policy
 from tasks.process.resident import release
 from tasks.rollout import vllm_engine
-from tasks.rollout.engine import Engine, Request, Response, Sampling, Work, engine_of, load_engine, sampling_seed
-from tasks.rollout.requests import build_requests
+from tasks.rollout.engine import Engine, Request, Response, Sampling, Work, engine_of, load_engine
+from tasks.rollout.step import build_requests, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine, _choose
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.settings.devices import VllmSettings

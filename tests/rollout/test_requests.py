@@ -15,9 +15,8 @@ from tasks.errors import DataError
 from tasks.models import prompts
 from tasks.models.loading import load_tokenizer
 from tasks.models.prompts import token_ids
-from tasks.rollout.engine import Response, sampling_seed
-from tasks.rollout.requests import build_requests
-from tasks.rollout.step import decode
+from tasks.rollout.engine import Response
+from tasks.rollout.step import build_requests, decode, sampling_seed
 from tasks.settings import PromptsSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table

@@ -12,7 +12,7 @@ from tasks.errors import SettingsError
 from tasks.models.loading import load_model, load_tokenizer
 from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Engine, Request, Response, load_engine
-from tasks.rollout.requests import build_requests
+from tasks.rollout.step import build_requests
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.store import Store

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 from tasks.models.loading import load_model, load_tokenizer
-from tasks.rollout.engine import Request, Sampling, ignore_progress, sampling_seed
+from tasks.rollout.engine import Request, Sampling, ignore_progress
+from tasks.rollout.step import sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings
 from tools.benchmarks.measurement import Measurement, measure_interleaved, ratio

@@ -18,8 +18,7 @@ from tasks.data.arithmetic import split
 from tasks.models.loading import OPTIMIZER, load_tokenizer
 from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Sampling, engine_of, ignore_progress
-from tasks.rollout.requests import build_requests
-from tasks.rollout.step import generate_shard, parts
+from tasks.rollout.step import build_requests, generate_shard, parts
 from tasks.settings import ArithmeticSettings, PolicySettings, RolloutSettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, read_table, write_table
