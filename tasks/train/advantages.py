@@ -25,7 +25,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings
 from tasks.settings.objective import AdvantageSettings
 from tasks.train.batches import Flags, Ints, Responses
@@ -86,28 +85,18 @@ def group_advantages(
 
     Scale ``std`` is unbiased, as in verl's GRPO (arXiv 2402.03300), ``std_biased`` is not (2509.24203), ``sqrt_eps`` is
     that of 2505.22257, ``none`` leaves the difference as it is (Dr.GRPO, 2503.20783). Equal rewards differ from their
-    baseline by exactly 0. A prompt's only response has baseline 0, as in verl; it has no standard deviation.
+    baseline by exactly 0. A prompt's only response has baseline 0 and scale 1, as in verl.
 
     ``reward_R`` is NaN where there is none, ``group_R`` the same number for responses to the same prompt, in any order.
     With random numbers ``draw_R``, of the responses below their group's mean those with the smallest numbers are kept,
     no more than are above it; baseline and scale are those of the kept ones (RED-Drop, 2509.24203).
-
-    Raises:
-        SettingsError: a group has one response and the scale is its standard deviation.
     """
     scored = _Groups.of(group_R, ~reward_R.isnan())
-    alone_G = scored.size_G == 1
-    if settings.scale not in ("none", "batch_std") and alone_G.any():
-        raise SettingsError(
-            f"optimize.objective.advantage.scale {settings.scale!r}: group {int(scored.name_G[alone_G][0])} has one "
-            "response and one reward has no standard deviation; allowed: none, batch_std, or at least 2 responses per "
-            "prompt"
-        )
     kept = scored if draw_R is None else replace(scored, kept_R=scored.kept_R & ~_surplus(reward_R, scored, draw_R))
     score_R = torch.where(kept.kept_R, reward_R, 0).double()
     lowest_G, highest_G = kept.range(score_R)
     varies_G = highest_G > lowest_G
-    relative_G = torch.full_like(alone_G, settings.baseline != "none") & ~alone_G
+    relative_G = (scored.size_G > 1) & (settings.baseline != "none")
     baseline_G = torch.where(relative_G, _baseline(score_R, highest_G, kept, settings), 0)
     # Rounding of the baseline can leave equal rewards a little off it; their range is exactly 0.
     centred_R = torch.where((relative_G & ~varies_G)[scored.group_R], 0, score_R - baseline_G[scored.group_R])
@@ -122,15 +111,14 @@ def group_advantages(
 class _Groups:
     """The group of every response, and reductions over the responses of a group that are kept, in float64."""
 
-    name_G: Tensor
     group_R: Tensor
     size_G: Tensor
     kept_R: Tensor
 
     @classmethod
     def of(cls, group_R: Tensor, kept_R: Tensor) -> "_Groups":
-        name_G, place_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
-        return cls(name_G, place_R, size_G, kept_R)
+        _, place_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
+        return cls(place_R, size_G, kept_R)
 
     def sum(self, x_R: Tensor) -> Tensor:
         start_G = torch.zeros(len(self.size_G), dtype=torch.float64)
