@@ -139,19 +139,13 @@ def collect(
     prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
     whole_groups = -(-ROWS_AT_ONCE // group_size) * group_size
-    rollout_parts, verdict_parts = _parts(rollouts, whole_groups), _parts(verdicts, whole_groups)
     first = 0
-    for table, verdict_table in zip_longest(rollout_parts, verdict_parts, fillvalue=pa.table({})):
+    parts = zip_longest(_parts(rollouts, whole_groups), _parts(verdicts, whole_groups), fillvalue=pa.table({}))
+    for table, verdict_table in parts:
         if table.num_rows != verdict_table.num_rows or not all(
             table[name].equals(verdict_table[name]) for name in RESPONSE
         ):
-            judged, sampled = (
-                first + sum(one.num_rows for one in (part, *rest))
-                for part, rest in ((verdict_table, verdict_parts), (table, rollout_parts))
-            )
-            raise DataError(
-                f"verdicts name {judged} responses and rollouts {sampled}, or in another order: verify again."
-            )
+            raise DataError(f"from response {first} on, verdicts name other responses than rollouts: verify again.")
         table = table.combine_chunks()
         _check_groups(table, group_size)
         prompts.add(table["prompt_token_ids"])
@@ -207,14 +201,12 @@ def _check_groups(table: pa.Table, group_size: int) -> None:
     names, sample_index = table["prompt_id"], table["sample_index"].to_numpy()
     due = names.take(pa.array(row - row % group_size))
     wrong = (sample_index != row % group_size) | ~pc.equal(names, due).to_numpy()
+    wrong[-1] |= len(row) % group_size > 0
     if wrong.any():
-        index = int(wrong.argmax())
+        name = due[int(wrong.argmax())].as_py()
         raise DataError(
-            f"response {(names[index].as_py(), int(sample_index[index]))}: {(due[index].as_py(), index % group_size)} "
-            f"was due. Every group must have {group_size} responses, in order."
+            f"prompt {name}: it has not {group_size} responses, in the order of sample_index: generate again."
         )
-    if rest := len(row) % group_size:
-        raise DataError(f"prompt {names[-1].as_py()}: its group has {rest} of {group_size} responses.")
 
 
 def mean_reward(reward_R: Floats) -> float | None:

@@ -155,16 +155,16 @@ def rows(count: int = 8) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("damaged", "prompt"),
     [
-        (lambda r: r.__setitem__(1, {**r[1], "sample_index": 3}), r"response \('p0', 3\): \('p0', 1\) was due"),
-        (lambda r: r.pop(), "prompt p1: its group has 3 of 4 responses"),
+        ([rows()[0], {**rows()[1], "sample_index": 3}, *rows()[2:]], "p0"),
+        ([*rows(4), *rows(7)[5:]], "p1"),
+        (rows(7), "p1"),
     ],
+    ids=["another order", "no first response", "no last response"],
 )
-def test_damaged_rollouts_are_refused(change, message: str) -> None:
-    damaged = rows()
-    change(damaged)
-    with pytest.raises(DataError, match=message):
+def test_damaged_rollouts_are_refused(damaged: list[dict], prompt: str) -> None:
+    with pytest.raises(DataError, match=f"prompt {prompt}: it has not 4 responses, in the order of sample_index"):
         responses_with(damaged, np.zeros(len(damaged)))
 
 
@@ -209,7 +209,7 @@ def test_the_error_names_the_mean_reward_of_all_refreshes(small: Small, response
 
 @pytest.mark.parametrize("judged", [rows()[:4], rows()[::-1]], ids=["fewer", "another order"])
 def test_verdicts_on_other_rollouts_are_refused(judged: list[dict]) -> None:
-    with pytest.raises(DataError, match=rf"verdicts name {len(judged)} responses and rollouts 8"):
+    with pytest.raises(DataError, match=r"from response 0 on, verdicts name other responses .*: verify again"):
         collect([to_table(rows(), ROLLOUTS)], [verdicts(judged, np.zeros(len(judged)))], GROUP)
 
 
