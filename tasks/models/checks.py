@@ -50,21 +50,14 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
 
 def _check_adapter(path: Path, whole: bool) -> None:
     """Refuse a folder with the weights of a LoRA adapter, beside a whole model or in its place."""
-    weights = sorted(file.name for file in path.glob("adapter_model.*"))
-    adapter = path / ADAPTER_CONFIG
-    if not weights and (whole or not adapter.is_file()):
-        return
-    base = read_json(adapter).get("base_model_name_or_path") if adapter.is_file() else None
-    if whole:
+    config = path / ADAPTER_CONFIG
+    if any(path.glob("adapter_model.*")) or (config.is_file() and not whole):
+        base = read_json(config).get("base_model_name_or_path") if config.is_file() else None
         raise DataError(
-            f"{path}: holds a whole model and an adapter beside it ({weights[0]}), and nothing says whether the one is "
-            f"merged into the other. If it is, remove {weights[0]}; else merge it (merge_and_unload of peft) and save "
-            "the merged model."
+            f"{path}: holds an adapter of {base or 'some model'} {'beside' if whole else 'and no'} {WEIGHTS}. Unless "
+            "it is merged, merge it into its model with peft (merge_and_unload) and save that with save_pretrained; "
+            "then remove the adapter's weights."
         )
-    raise DataError(
-        f"{path}: holds an adapter of {base or 'some model'} and no {WEIGHTS}. Load both with peft, merge them "
-        "(merge_and_unload) and save the merged model with save_pretrained."
-    )
 
 
 def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> None:

@@ -169,7 +169,7 @@ def test_a_merged_model_leaves_the_configuration_of_its_adapter_behind(store: St
 def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Path) -> None:
     adapter(folder)
     save_file({"lora": torch.zeros(1)}, folder / "adapter_model.safetensors")
-    refused(store, folder, r"a whole model and an adapter beside it \(adapter_model\.safetensors\)")
+    refused(store, folder, r"an adapter of some/base beside model\.safetensors\. .*remove the adapter's weights")
     (folder / WEIGHTS).unlink()
     (folder / "config.json").unlink()  # peft saves none
     refused(store, folder, r"an adapter of some/base and no model\.safetensors\. .*merge_and_unload")
