@@ -79,16 +79,11 @@ class StageResults:
                 "Correct the gold answers, or the reward function."
             )
         mean = self.reward_sum / (self.responses - self.unscored)
-        uniform = f"the {self.groups} groups of {updates} updates have one reward each (mean {mean:.3f})"
-        if self.zero_variance_groups < self.groups:
-            raise NothingToLearnError(
-                f"optimize: {self.zero_variance_groups} of {uniform}, and of the others every advantage is 0 or every "
-                "response is left out, as optimize.objective.data.truncated mask does with those that were cut off. "
-                "Raise rollout.max_new_tokens, or use prompts that the policy solves sometimes."
-            )
         raise NothingToLearnError(
-            f"optimize: {uniform}, so every advantage is 0. Use prompts that the policy solves sometimes, or more "
-            "responses per prompt."
+            f"optimize: every advantage is 0. {self.zero_variance_groups} of the {self.groups} groups of {updates} "
+            f"updates have one reward each, and the mean reward is {mean:.3f}. Use prompts that the policy solves "
+            "sometimes, more responses per prompt, or, where optimize.objective.data.truncated is mask, a larger "
+            "rollout.max_new_tokens."
         )
 
     def facts(self) -> dict[str, Any]:

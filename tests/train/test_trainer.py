@@ -108,7 +108,7 @@ def spoiled(responses: Responses, *rows: int) -> Responses:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"truncated_R": np.ones(48, bool)}, r"of the 12 groups of 3 .*cut off\. Raise rollout\.max_new"),
+        ({"truncated_R": np.ones(48, bool)}, r"of the 12 groups of 3 .* a larger rollout\.max_new"),
         ({"reward_R": np.full(48, np.nan, np.float32)}, "none of the 48 responses has a reward; the outcomes of the"),
     ],
     ids=["cut off", "without a reward"],
@@ -203,7 +203,7 @@ def test_the_error_names_the_mean_reward_of_all_refreshes(small: Small, response
     trainer, plan = trainer_of(small), batches(responses)
     correct, wrong = (replace(responses, reward_R=np.full(48, reward, np.float32)) for reward in (1, 0))
     results = trainer.train(correct, plan[:1], 0, StageResults(96), last=False)
-    with pytest.raises(NothingToLearnError, match=r"the 24 groups of 2 updates have one reward each \(mean 0\.500\)"):
+    with pytest.raises(NothingToLearnError, match=r"24 of the 24 groups of 2 updates .*mean reward is 0\.500"):
         trainer.train(wrong, plan[:1], 0, results, first=1)
 
 
