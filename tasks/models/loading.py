@@ -52,24 +52,18 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     Raises:
         DataError: transformers cannot load it.
     """
+    file = path / "tokenizer.json"
     with explain(cannot_load(path, "its tokenizer"), AGAIN):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
-        if type(tokenizer) is not PreTrainedTokenizerFast and type(tokenizer).__module__.startswith("transformers."):
-            expected = _file_token_ids(path / "tokenizer.json", _PROBE)
-            if expected is not None and expected != tokenizer(_PROBE, add_special_tokens=False)["input_ids"]:
+        kind = type(tokenizer)
+        if kind is not PreTrainedTokenizerFast and kind.__module__.startswith("transformers.") and file.is_file():
+            alone = Tokenizer.from_file(str(file))
+            alone.no_padding()
+            alone.no_truncation()
+            expected = alone.encode(_PROBE, add_special_tokens=False).ids
+            if tokenizer(_PROBE, add_special_tokens=False)["input_ids"] != expected:
                 return PreTrainedTokenizerFast.from_pretrained(path)
         return tokenizer
-
-
-def _file_token_ids(file: Path, text: str) -> list[int] | None:
-    """Return the ids of a text by the file alone; None where there is no file."""
-    if not file.is_file():
-        return None
-    alone = Tokenizer.from_file(str(file))
-    alone.no_padding()
-    alone.no_truncation()
-    ids: list[int] = alone.encode(text, add_special_tokens=False).ids
-    return ids
 
 
 def cannot_load(path: Path, what: str) -> str:
