@@ -109,8 +109,6 @@ def running_mean(x_T: Tensor, first_T: Tensor) -> Tensor:
 
 def _smallest_before(log_ratio_T: Tensor, tokens: TokenBatch) -> Tensor:
     """Return the smallest of the clamped log-ratios before each token of its response, at most 0."""
-    if not len(log_ratio_T):
-        return log_ratio_T
     place_T = torch.arange(len(log_ratio_T), device=log_ratio_T.device)
     before_T = torch.where(tokens.first_T == place_T, 0, log_ratio_T.roll(1)).double()
     # One running minimum serves all responses: each is moved below those before it by more than a value can be.
