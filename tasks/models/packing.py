@@ -15,8 +15,6 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from tasks.errors import DataError
-
 PACKED_ATTENTION = "packed"
 _FLASH_HEAD_WIDTH = 256
 """The widest head of FlashAttention's kernels."""
@@ -79,11 +77,10 @@ def packed_attention(
     On a GPU in 16 bits FlashAttention's kernels for sequences of unequal length compute it; else it is padded.
 
     Raises:
-        DataError: the model caps its attention's logits, or has attention sinks.
+        NotImplementedError: the model caps its attention's logits, or has attention sinks.
     """
     if softcap is not None or s_aux is not None:
-        what = "caps the logits of its attention" if softcap is not None else "has attention sinks"
-        raise DataError(f"policy: this model {what}, which packed attention does not. Choose one that does not.")
+        raise NotImplementedError("packed attention neither caps logits nor has attention sinks")
     window = packed_layout.window(sliding_window)
     query_PHD, key_PKD, value_PKD = (x[0].transpose(0, 1) for x in (query_1HPD, key_1KPD, value_1KPD))
     options: dict[str, Any] = {"scale": scaling, "enable_gqa": query_PHD.shape[1] != key_PKD.shape[1]}
