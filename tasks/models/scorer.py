@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
-from tasks.errors import DataError
 from tasks.models.packing import PACKED_ATTENTION, PackedLayout
 
 Ints = npt.NDArray[np.int64]
@@ -73,24 +72,21 @@ def pack_flat(
 
 
 class Scorer(nn.Module):
-    """Computes log-probabilities under a model; ``tasks.models.fitting`` finds attention and logit scale.
+    """Computes log-probabilities under a model whose output embedding is a linear layer.
+
+    ``tasks.models.fitting`` finds attention and logit scale, and refuses other models.
 
     Args:
         model: the model, whose attention is set.
         chunk_tokens: tokens whose logits are computed together.
         attention: ``packed``, or an implementation of transformers, for which responses are padded on the right.
         logit_scale: factor of the product of hidden states and output embedding.
-
-    Raises:
-        DataError: the output embedding is not a linear layer.
     """
 
     def __init__(
         self, model: PreTrainedModel, chunk_tokens: int, attention: str = PACKED_ATTENTION, logit_scale: float = 1.0
     ) -> None:
         super().__init__()
-        if not isinstance(model.get_output_embeddings(), nn.Linear):
-            raise DataError(f"policy: a {model.config.model_type} model has no linear output embedding.")
         model.set_attn_implementation(attention)
         self.model: PreTrainedModel = model
         self._chunk_tokens: int = chunk_tokens

@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
 from tasks.models.packing import PACKED_ATTENTION, _has_kernels
-from tasks.models.scorer import Scorer, chunked_logp, pack
+from tasks.models.scorer import chunked_logp, pack
 from tasks.train.backend import convert_parameters
-from tests.models.families import FAMILIES, PACKABLE, PADDED, made, model, plain_logp, sequences
+from tests.models.families import FAMILIES, PACKABLE, PADDED, made, plain_logp, sequences
 
 
 @pytest.mark.parametrize("kind", [*PACKABLE, *PADDED])
@@ -81,10 +81,10 @@ def test_chunked_logp_has_the_gradients_of_plain_log_softmax(chunk: int, cap: fl
 
 
 def test_a_model_without_a_linear_output_embedding_is_refused() -> None:
-    changed = model(FAMILIES["llama"], PACKED_ATTENTION)
-    changed.set_output_embeddings(torch.nn.Identity())
-    with pytest.raises(DataError, match="a llama model has no linear output embedding"):
-        Scorer(changed, 8)
+    changed = made(FAMILIES["llama"])
+    changed.set_output_embeddings(torch.nn.Sequential(changed.lm_head, torch.nn.Tanh()))
+    with pytest.raises(DataError, match=r"a llama model cannot be trained.* 'Sequential' object has no .*weight"):
+        fitting_scorer(changed, 8)
 
 
 def test_a_frozen_output_embedding_gets_no_gradient_and_takes_no_memory_for_one() -> None:
