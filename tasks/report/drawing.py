@@ -24,8 +24,6 @@ Scale = Literal["plain", "zero", "percent", "log"]
 """Scale of a y-axis: matplotlib's choice, from zero, percent from zero, or logarithmic."""
 COLUMNS = ("panel", "series", "x", "y", "low", "high")
 """Columns of the table of a figure; docs/metrics.md explains them."""
-MARKED_STAGES = 16
-"""Boundaries between stages are drawn only for fewer stages than this: more lines would hide the data."""
 _WIDTH, _HIGH, _STACK = 4.9, 2.55, 3.5
 """Inches: width of a figure, height of a single panel, and total height of stacked panels. A figure is narrow, so that
 its text stays readable when a phone shrinks it."""
@@ -117,7 +115,7 @@ class Chart:
     same_scale: bool = False
     """If True, small panels share their y-axis."""
     ends: Sequence[float] = ()
-    """Values of x with a dashed line, unless there are ``MARKED_STAGES`` or more."""
+    """Values of x with a dashed line."""
     whole: bool = True
     """If True, the ticks of the x-axis are whole numbers."""
     unit: float = 1.0
@@ -141,13 +139,7 @@ class Chart:
         if self.heading:
             figure.suptitle(self.heading, x=0.01, ha="left", fontsize=10.5)
         for axes, (name, panel) in zip(grid, self.panels.items(), strict=True):
-            members = [one for one in self.series if one.panel == name]
-            for one in members:
-                alike = sum(other.look == one.look for other in members)
-                _plot(axes, one, self.unit, max(8, one.look.points // alike), panel.scale == "log")
-            for limit in panel.limits:
-                axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2, label="clip or veto limit")
-            self._mark_ends(axes)
+            self._draw_panel(axes, panel, [one for one in self.series if one.panel == name])
         for axes, panel in zip(grid, self.panels.values(), strict=True):  # Panels may share an axis: plot all before.
             scale_axis(axes, panel.scale)
         if self.whole:
@@ -155,8 +147,13 @@ class Chart:
         legend(figure, grid)
         return figure
 
-    def _mark_ends(self, axes: Any) -> None:
-        for end in self.ends if len(self.ends) < MARKED_STAGES else ():
+    def _draw_panel(self, axes: Any, panel: Panel, series: Sequence[Series]) -> None:
+        for one in series:
+            alike = sum(other.look == one.look for other in series)
+            _plot(axes, one, self.unit, max(8, one.look.points // alike), panel.scale == "log")
+        for limit in panel.limits:
+            axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2, label="clip or veto limit")
+        for end in self.ends:
             axes.axvline(end / self.unit, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
 
 

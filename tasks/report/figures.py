@@ -20,8 +20,6 @@ from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.settings.base import read_packaged_yaml
 from tasks.train.results import EDGES
 
-PANELS = 8
-"""Largest number of stages in a figure with a panel or a row per stage."""
 _COLORS = {"generate": BLUE, "verify": GREEN, "optimize": ORANGE, "alternate": ORANGE, "evaluate": INK}
 """Colors of the tasks in the timeline; tasks before the first stage share another color."""
 
@@ -95,8 +93,7 @@ class Figure(_Settings):
         if self.over != "updates":
             (panel,) = self.panels
             limits = _limits(history, panel.limits)
-            names = [f"stage {number}" for number in shown_stages(history)]
-            staged = [one.series(history, name, "staleness", stages[name]) for name in names for one in measured]
+            staged = [one.series(history, name, "staleness", rows) for name, rows in stages.items() for one in measured]
             series = [one for one in staged if not np.isnan(one.y).all()]
             return Chart(
                 series,
@@ -143,15 +140,6 @@ def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> st
     with drawing.style():
         figure = Chart(series, {title: Panel(title) for title in known}, "update", heading="").draw()
         return drawing.to_svg(figure, name, f"Over the updates: {', '.join(known)}")
-
-
-def shown_stages(history: History) -> list[int]:
-    """Return the numbers of all stages, or of ``PANELS`` evenly spaced stages from the first to the last."""
-    return [history.stages[index].number for index in _evenly_spaced(len(history.stages))]
-
-
-def _evenly_spaced(count: int) -> list[int]:
-    return [round(index) for index in np.linspace(0, count - 1, PANELS)] if count > PANELS else list(range(count))
 
 
 def _limits(history: History, sign: str) -> list[float]:
@@ -232,16 +220,14 @@ def timeline(history: History) -> Drawn | None:
             series.append(Series(stage, task, starts, ends - starts))
     if not series:
         return None
-    stages = list(dict.fromkeys(one.panel for one in series))
-    rows = [stages[index] for index in _evenly_spaced(len(stages))]
+    rows = list(dict.fromkeys(one.panel for one in series))
     figure, (axes,) = drawing.panels(1, 0.3 * len(rows) + 0.4)
     unit, scale = drawing.time_unit(seconds_before(worked, worked[-1][1]))
     for one in series:
-        if one.panel in rows:
-            bars = np.stack([one.x / scale, np.maximum(one.y / scale, 0.002)], axis=1)
-            color = _COLORS.get(one.name, MUTED)
-            label = one.name if one.name in _COLORS else "prepare"
-            axes.broken_barh(bars, (rows.index(one.panel) - 0.35, 0.7), facecolors=color, linewidth=0, label=label)
+        bars = np.stack([one.x / scale, np.maximum(one.y / scale, 0.002)], axis=1)
+        color = _COLORS.get(one.name, MUTED)
+        label = one.name if one.name in _COLORS else "prepare"
+        axes.broken_barh(bars, (rows.index(one.panel) - 0.35, 0.7), facecolors=color, linewidth=0, label=label)
     drawing.named_rows(axes, rows)
     axes.set_xlim(0, None)
     axes.set_xlabel(f"wall-clock ({unit})")

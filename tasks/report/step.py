@@ -10,7 +10,7 @@ from typing import Any
 from tasks.formats import points
 from tasks.report.drawing import Picture, write_pictures
 from tasks.report.examples import pick_examples, pick_groups
-from tasks.report.figures import all_figures, make_figures, shown_stages
+from tasks.report.figures import all_figures, make_figures
 from tasks.report.history import History, load_history
 from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, steps_of
 from tasks.report.look import render
@@ -112,7 +112,6 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         seconds_at_work=seconds_at_work,
         ledger_words=ROWS,
         figures=figures,
-        shown_stages=shown_stages(history),
         over_staleness=[name for name, one in all_figures().items() if one.over == "staleness" and name in figures],
         examples=pick_examples(store, history),
         groups=pick_groups(store, history),

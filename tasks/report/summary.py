@@ -2,7 +2,6 @@
 
 import shlex
 import time
-from collections.abc import Sequence
 from textwrap import fill
 
 from pydantic import Field, ValidationError
@@ -16,9 +15,6 @@ from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SUMMARY_FILE
 from tasks.store.lineage import ancestry
-
-_ROWS = 12
-"""Largest number of rows of a table; a longer table is shown without its middle."""
 
 
 class Execution(FlyteModel):
@@ -108,7 +104,7 @@ class RunSummary(FlyteModel):
             ]
             for one in self.evaluated
         ]
-        return _table(headings, rows)
+        return text_table(headings, rows)
 
     def _by_benchmark(self) -> str:
         last = self.last.evaluations
@@ -117,7 +113,7 @@ class RunSummary(FlyteModel):
         for policy in self.evaluated:
             accuracies = {one.benchmark: share(one.accuracy) for one in policy.evaluations}
             rows.append([policy.label, *(accuracies.get(one.benchmark, "") for one in last)])
-        return _table(headings, rows)
+        return text_table(headings, rows)
 
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
@@ -128,12 +124,6 @@ class RunSummary(FlyteModel):
         text = ", ".join(part.replace(" ", "\xa0") for part in parts)
         wrapped = fill(text, COLUMNS - 1, initial_indent="time    ", subsequent_indent=" " * 8, break_long_words=False)
         return wrapped.replace("\xa0", " ")
-
-
-def _table(headings: Sequence[str], rows: list[list[str]]) -> str:
-    """Return a table of policies, without its middle if it has many rows."""
-    dots = ["..."] + [""] * (len(headings) - 1)
-    return text_table(headings, rows if len(rows) <= _ROWS else [*rows[:2], dots, *rows[-(_ROWS - 3) :]])
 
 
 def make_summary(history: History, ledger: Ledger) -> RunSummary:

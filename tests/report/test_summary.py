@@ -231,7 +231,5 @@ def test_the_summary_counts_the_artifacts_of_this_execution_alone(mu_grpo, mu_gr
     assert whole[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s"
     assert part[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s with what other executions made"
     assert "now     35 artifacts, 2 of them new, in 34.0 s, 30.0 s of it waiting for another run" in part
-    many = [summary.evaluated[0], *(summary.last.model_copy(update={"stage": stage}) for stage in range(1, 20))]
-    long = str(summary.model_copy(update={"evaluated": many, "gpu_seconds": {"generate": 5400.0}}))
-    assert re.findall(r"^ *stage (\d+)", long, re.MULTILINE) == ["1", *map(str, range(11, 20))]
-    assert ("1.50 GPU-hours" in long, "GPU-hours" in str(summary)) == (True, False)
+    with_gpus = str(summary.model_copy(update={"gpu_seconds": {"generate": 5400.0}}))
+    assert ("1.50 GPU-hours" in with_gpus, "GPU-hours" in str(summary)) == (True, False)
