@@ -25,7 +25,6 @@ from tasks.store.records import SCHEMA, Manifest
 from tasks.store.tables import read_table
 
 LATEST = "latest"
-_FEWEST_CHARACTERS = 4
 _CANDIDATES = 12
 _FIXED: dict[str, type[Settings]] = {
     "policy": PolicySettings,
@@ -181,8 +180,6 @@ def _kind_of(wanted: str) -> Kind:
             f"{wanted!r}: names no artifact; allowed: kind/digest, as in policy/0123abcd, with one of the kinds "
             f"{', '.join(KINDS)}; or {LATEST}, the last policy of the latest run."
         )
-    if len(digest) < _FEWEST_CHARACTERS:
-        raise DataError(f"{wanted!r}: give at least {_FEWEST_CHARACTERS} characters of the digest.")
     return kind
 
 

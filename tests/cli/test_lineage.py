@@ -48,7 +48,6 @@ def test_a_policy_is_named_as_the_latest_by_a_few_characters_and_by_its_whole_di
     [
         ("policy/ffff", r"no such artifact in this store. There is policy/\w{16}, policy/\w{16}\."),
         ("study/ffff", "There is no study"),
-        ("policy/ff", "at least 4 characters"),
         ("policies/ffff", "with one of the kinds prompts, policy, rollouts"),
         ("abcdef", "names no artifact; allowed: kind/digest"),
     ],
