@@ -20,8 +20,8 @@ from tasks.settings import RunSettings
 from tasks.settings.base import flat
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
+from tasks.verify.verdicts import Outcome
 
-_OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
 
 
@@ -89,8 +89,7 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
     """Return a self-contained page without scripts: figures are inline, and texts are escaped."""
     base, final = history.evaluated[0], history.evaluated[-1]
     counted = _outcomes(history)
-    seen = dict.fromkeys(name for counts in counted.values() for name, count in counts.items() if count)
-    outcomes = sorted(seen | {"correct": None, "wrong": None})
+    shown = {Outcome.CORRECT, Outcome.WRONG, *(name for counts in counted.values() for name in +counts)}
     levels = sorted({level for one in history.evaluated for level in one.by_level}, key=lambda one: (len(one), one))
     manifests = list(history.manifests.values())
     packages: dict[str, set[str]] = {}
@@ -105,7 +104,7 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         levels=levels if 1 < len(levels) <= _LEVELS_SHOWN else [],
         training={stage.number: stage.policy.facts | stage.verdicts[0].facts for stage in history.stages},
         counted=counted,
-        outcomes=sorted(outcomes, key=lambda name: _OUTCOMES.index(name) if name in _OUTCOMES else len(_OUTCOMES)),
+        outcomes=[outcome for outcome in Outcome if outcome in shown],
         warnings=_warnings(history),
         ledger=ledger,
         steps=steps_of(history),
