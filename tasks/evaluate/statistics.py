@@ -127,8 +127,6 @@ def signed_rank_p(difference_N: Values) -> float | None:
     """Return the two-sided p-value of the Wilcoxon signed-rank test; None with fewer pairs than ``FEWEST_PAIRS``."""
     if len(difference_N) < FEWEST_PAIRS:
         return None
-    if not difference_N.any():
-        return 1.0
     from scipy import stats
 
     return float(stats.wilcoxon(difference_N, zero_method="zsplit").pvalue)
