@@ -7,7 +7,6 @@ curves, and the first rows of the tables. A deck downloads nothing: files that a
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 from rich.filesize import decimal
 
 from tasks.errors import UserError
-from tasks.formats import duration, label, number, percent, percent_range, printable
+from tasks.formats import duration, label, moment, number, percent, percent_range, printable
 from tasks.process.provenance import process
 from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, parameters_of
@@ -102,7 +101,6 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
         contents.tables.append(_Table("Model", ["", ""], [[label(name), text] for name, text in shape.items()]))
     finished = max(manifest.timings.finished for manifest in manifests)
     seconds = sum(manifest.timings.seconds for manifest in manifests)
-    moment = datetime.fromtimestamp(finished, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     found = "Made" if finished >= started else "Found in the store. Made"
     names = dict.fromkeys(name for manifest in manifests for name in manifest.timings.phases)
     phases = {name: sum(manifest.timings.phases.get(name, 0.0) for manifest in manifests) for name in names}
@@ -111,7 +109,7 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
     page = _page(
         eyebrow=f"{task}, seed {first.seed}",
         title=str(first.ref) + (f" and {len(others)} more" if others else ""),
-        message=f"{found} in {duration(seconds)}; finished at {moment}.",
+        message=f"{found} in {duration(seconds)}; finished at {moment(finished)}.",
         contents=contents,
         figures=[svg for path in _files(store, [first], _CURVES) for svg in _draw_curves(path)],
         settings={task: first.settings, **inside},
