@@ -1,6 +1,6 @@
 """Example responses of a page: before and after training, and with the tokens that an update vetoed or clipped."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,20 +53,20 @@ def pick_examples(store: Store, history: History) -> list[Example]:
     if first is last:
         return []
     samples = (
-        {one.benchmark: store.file(history.manifests[one.evaluation], SAMPLES_FILE) for one in policy.evaluations}
+        [store.file(history.manifests[one.evaluation], SAMPLES_FILE) for one in policy.evaluations]
         for policy in (first, last)
     )
     return examples_of_change(*samples)
 
 
-def examples_of_change(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:
-    """Return examples from the samples of two policies by benchmark, with the same problems in the same order."""
+def examples_of_change(before: Sequence[Path], after: Sequence[Path]) -> list[Example]:
+    """Return examples from the samples of two policies, a file per benchmark, with the same problems in one order."""
     examples: dict[str, list[Example]] = {change: [] for change in _WANTED}
-    for benchmark in (name for name in before if name in after):
-        for old, new in zip(_first_samples(before[benchmark]), _first_samples(after[benchmark]), strict=False):
+    for files in zip(before, after, strict=True):
+        for old, new in zip(*map(_first_samples, files), strict=True):
             old_correct, new_correct = (row["outcome"] == "correct" for row in (old, new))
             change = f"{'stayed' if old_correct == new_correct else 'turned'} {'right' if new_correct else 'wrong'}"
-            if old["prompt_id"] == new["prompt_id"] and len(examples[change]) < _WANTED[change]:
+            if len(examples[change]) < _WANTED[change]:
                 examples[change].append(Example(change, old, new))
     stayed_right = examples.pop("stayed right")
     return [example for some in examples.values() for example in some] or stayed_right

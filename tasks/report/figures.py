@@ -194,9 +194,8 @@ def benchmarks(history: History) -> Chart | None:
     if len(history.benchmarks) < 2:
         return None
     series = []
-    for name in history.benchmarks:
-        pairs = [(policy.stage, one) for policy in history.evaluated for one in policy.evaluations]
-        pairs = [(stage, one) for stage, one in pairs if one.benchmark == name]
+    for index, name in enumerate(history.benchmarks):
+        pairs = [(policy.stage, policy.evaluations[index]) for policy in history.evaluated]
         named: dict[str, list[tuple[float, Interval | None]]] = {
             "avg@k": [(stage, one.accuracy) for stage, one in pairs],
             "pass@k": [(stage, one.pass_at_k) for stage, one in pairs],

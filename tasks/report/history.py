@@ -117,9 +117,8 @@ class History:
 
     @property
     def benchmarks(self) -> list[str]:
-        """Names of the benchmarks on which every policy was evaluated."""
-        named = [[one.benchmark for one in policy.evaluations] for policy in self.evaluated]
-        return [name for name in named[-1] if all(name in names for names in named)]
+        """Names of the benchmarks, on all of which every policy was evaluated."""
+        return [one.benchmark for one in self.evaluated[-1].evaluations]
 
     @property
     def boundaries(self) -> list[int]:

@@ -22,10 +22,10 @@ def resolved_settings(history: History) -> dict[str, dict[str, str]]:
         "verify": history.of_kind("verdicts"),
         "optimize": finals,
     }
-    for name in history.benchmarks:
+    for index, name in enumerate(history.benchmarks):
         step = "evaluate" if len(history.benchmarks) == 1 else f"evaluate, {name}"
-        evaluations = [one for policy in history.evaluated for one in policy.evaluations if one.benchmark == name]
-        artifacts[step] = [history.manifests[one.evaluation] for one in evaluations]
+        evaluations = [policy.evaluations[index].evaluation for policy in history.evaluated]
+        artifacts[step] = [history.manifests[evaluation] for evaluation in evaluations]
     settings = {step: [one.settings for one in manifests] for step, manifests in artifacts.items()}
     # Runs share these artifacts, whose manifests have the settings of the first run. The page shows those of this run.
     for step, section in (("base policy", "policy"), ("prompts", "prompts")):

@@ -107,13 +107,9 @@ class RunSummary(FlyteModel):
         return text_table(headings, rows)
 
     def _by_benchmark(self) -> str:
-        last = self.last.evaluations
-        headings = ["policy", *(f"{one.benchmark}\navg@{one.samples_per_problem}" for one in last)]
-        rows = []
-        for policy in self.evaluated:
-            accuracies = {one.benchmark: share(one.accuracy) for one in policy.evaluations}
-            rows.append([policy.label, *(accuracies.get(one.benchmark, "") for one in last)])
-        return text_table(headings, rows)
+        names = (f"{one.benchmark}\navg@{one.samples_per_problem}" for one in self.last.evaluations)
+        rows = [[policy.label, *(share(one.accuracy) for one in policy.evaluations)] for policy in self.evaluated]
+        return text_table(["policy", *names], rows)
 
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]

@@ -188,7 +188,7 @@ def report(store: Store, _stage: Stage, _: int) -> Callable[[], object]:
     """Read the responses of two policies; a report reads nothing else that grows with the number of responses."""
     from tasks.report.examples import examples_of_change
 
-    before, after = ({"benchmark": store.root / f"{stage}.parquet"} for stage in range(2))
+    before, after = ([store.root / f"{stage}.parquet"] for stage in range(2))
     return lambda: examples_of_change(before, after)
 
 
