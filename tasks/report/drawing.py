@@ -211,7 +211,7 @@ class Picture:
         table.writerow(COLUMNS)
         for one in self.series:
             for numbers in zip(*(column.tolist() for column in (one.x, one.y, one.low, one.high)), strict=True):
-                table.writerow([one.panel, one.name, *map(_format_cell, numbers)])
+                table.writerow([one.panel, one.name, *("" if math.isnan(value) else value for value in numbers)])
         return text.getvalue()
 
 
@@ -227,12 +227,6 @@ def write_pictures(folder: Path, pictures: Mapping[str, Picture]) -> None:
     for name, picture in pictures.items():
         (folder / f"figures/{name}.svg").write_text(picture.svg, encoding="utf-8")
         (folder / f"figures/{name}.csv").write_text(picture.csv(), encoding="utf-8")
-
-
-def _format_cell(value: float) -> str:
-    if math.isnan(value):
-        return ""
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 def style() -> Any:
