@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.formats import DASH, duration, label, moment, percent
-from tasks.report.history import Evaluation
+from tasks.report.history import Evaluation, format_value
 from tasks.report.ledger import ROWS
-from tasks.report.parameters import format_value
 from tasks.report.summary import RunSummary
 from tasks.report.tables import text_table
 

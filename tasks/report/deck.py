@@ -17,8 +17,8 @@ from rich.filesize import decimal
 from tasks.errors import UserError
 from tasks.formats import duration, label, moment, number, percent, percent_range, printable
 from tasks.process.provenance import process
+from tasks.report.history import OTHER_STEPS, number_columns, parameters_of
 from tasks.report.look import render
-from tasks.report.parameters import OTHER_STEPS, parameters_of
 from tasks.store import ArtifactRef, Store, layout
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table
@@ -197,7 +197,6 @@ def _first_rows(path: Path) -> _Table:
 def _draw_curves(path: Path) -> Iterator[str]:
     # Imported here because it loads matplotlib, which steps without curves do not need.
     from tasks.report.figures import small_curves
-    from tasks.report.history import number_columns
 
     columns = number_columns(read_table(path))
     names = [name for name in _METRICS if name in columns]

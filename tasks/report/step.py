@@ -11,10 +11,9 @@ from tasks.formats import points
 from tasks.report.drawing import Picture, write_pictures
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures
-from tasks.report.history import History, load_history
+from tasks.report.history import History, load_history, resolved_settings
 from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, steps_of
 from tasks.report.look import render
-from tasks.report.parameters import resolved_settings
 from tasks.report.summary import RunSummary, make_summary
 from tasks.settings import RunSettings
 from tasks.settings.base import flat
