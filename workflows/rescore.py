@@ -10,8 +10,8 @@ from flytekit import map_task
 from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import compare_verdicts, open_rescore
 from tasks.flyte.tasks import verify as verify_rollouts
+from tasks.report.summary import RescoredRun
 from tasks.settings import VerifySettings
-from tasks.stored.results import RescoredRun
 
 
 @workflow

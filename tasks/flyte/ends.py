@@ -30,7 +30,7 @@ from tasks.flyte.inputs import (
 )
 from tasks.process.logs import logger
 from tasks.process.provenance import process
-from tasks.report.summary import RunSummary
+from tasks.report.summary import PolicyAccuracies, RescoredRun, RunSummary
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
@@ -45,7 +45,6 @@ from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
 from tasks.store.files import sweep
 from tasks.store.work import work_key
-from tasks.stored.results import PolicyAccuracies, RescoredRun
 from tasks.tracking import check_installed
 
 
@@ -324,17 +323,15 @@ def open_evaluation(
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> PolicyAccuracies:
     """Return the accuracies of a policy."""
     from tasks.stored.check import check_bucket
-    from tasks.stored.results import describe_evaluation
 
     check_bucket(store := Store(inputs.store), [average])
-    return describe_evaluation(store, average)
+    return PolicyAccuracies.of(store, average)
 
 
 @uncached
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
     """Return the differences between the stored verdicts and the new ones."""
     from tasks.stored.check import check_bucket
-    from tasks.stored.results import compare_verdicts as compare
 
     check_bucket(store := Store(inputs.store), [*before, *after])
-    return compare(store, before, after)
+    return RescoredRun.of(store, before, after)

@@ -39,11 +39,10 @@ import tasks.settings
 from tasks.cluster.services import OLDEST_FLYTE, version_numbers
 from tasks.errors import DeploymentError, SettingsError
 from tasks.experiments.result import ReproductionResult
-from tasks.report.summary import RunSummary
+from tasks.report.summary import PolicyAccuracies, RunSummary
 from tasks.settings import Settings
 from tasks.settings.base import load_yaml
 from tasks.settings.deployment import VARIABLE
-from tasks.stored.results import PolicyAccuracies
 
 EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0

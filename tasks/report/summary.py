@@ -1,20 +1,24 @@
-"""The short summary of a run, for the terminal and for comparisons of runs."""
+"""Results as commands print them: of a run, of the evaluation of a stored policy, and of rescoring a stored run."""
 
 import shlex
 import time
+from collections import Counter
+from collections.abc import Sequence
 from textwrap import fill
+from typing import Self
 
 from pydantic import Field, ValidationError
 
-from tasks.formats import duration, label, number, percent_range, share
+from tasks.formats import duration, label, number, percent, percent_range, share, share_with_interval
 from tasks.process.provenance import execution, waits
-from tasks.report.history import EvaluatedPolicy, History, load_finished
+from tasks.report.history import EvaluatedPolicy, History, load_finished, load_history
 from tasks.report.ledger import Ledger, make_ledger, union_seconds
 from tasks.report.tables import COLUMNS, text_table
 from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
-from tasks.store.layout import PAGE_FILE, SUMMARY_FILE
+from tasks.store.layout import PAGE_FILE, SUMMARY_FILE, VERDICTS_FILE
 from tasks.store.lineage import ancestry
+from tasks.store.tables import read_table
 
 
 class Execution(FlyteModel):
@@ -158,3 +162,79 @@ def execution_since(store: Store, report: ArtifactRef, started: float) -> Execut
     all_waits = [*waits, *(wait for timings in made for wait in timings.waited)]
     waited = union_seconds(wait for wait in all_waits if wait[0] >= started)
     return Execution(artifacts=len(manifests), made=len(made), seconds=max(0.0, time.time() - started), waited=waited)
+
+
+class PolicyAccuracies(FlyteModel):
+    """Accuracies of a stored policy; ``str()`` returns lines for the terminal."""
+
+    evaluated: EvaluatedPolicy
+
+    @classmethod
+    def of(cls, store: Store, average: ArtifactRef) -> Self:
+        """Return the accuracies of a policy from the average of its evaluations."""
+        (evaluated,) = load_history(store, [average]).evaluated
+        return cls(evaluated=evaluated)
+
+    def __str__(self) -> str:
+        mean = self.evaluated
+        lines = [
+            f"{mean.policy} ({mean.label}, {mean.updates} updates): {mean.headline} "
+            f"{share_with_interval(mean.accuracy)}, greedy {share(mean.greedy)}, on {mean.problems} problems"
+        ]
+        for one in mean.evaluations:
+            k = one.samples_per_problem
+            lines.append(
+                f"{one.benchmark:<16}avg@{k} {share_with_interval(one.accuracy)}, pass@{k} {share(one.pass_at_k)}, "
+                f"maj@{k} {share(one.majority)}, truncated {percent(one.truncated)}, on "
+                f"{one.problems} problems  {one.evaluation}"
+            )
+        return "\n".join(lines)
+
+
+class RescoredStage(FlyteModel):
+    """A stage's verdicts before and after rescoring."""
+
+    responses: int
+    reward_before: float | None
+    """Mean reward over the responses that could be judged."""
+    reward_after: float | None
+    changed: dict[str, int]
+    """Number of responses whose outcome differs, by "before -> after"."""
+    verdicts: str
+    """The artifact of the new verdicts, as ``kind/digest``."""
+
+    @classmethod
+    def of(cls, store: Store, before: ArtifactRef, after: ArtifactRef) -> Self:
+        """Compare two verdicts on the same rollouts."""
+        tables = [read_table(folder / VERDICTS_FILE, columns=["outcome"]) for folder in store.paths([before, after])]
+        pairs = zip(*(table["outcome"].to_pylist() for table in tables), strict=True)
+        facts = [store.manifest(ref).known_facts for ref in (before, after)]
+        return cls(
+            responses=tables[0].num_rows,
+            reward_before=facts[0]["reward"],
+            reward_after=facts[1]["reward"],
+            changed=dict(Counter(f"{old} -> {new}" for old, new in pairs if old != new)),
+            verdicts=str(after),
+        )
+
+
+class RescoredRun(FlyteModel):
+    """A run's verdicts before and after rescoring; ``str()`` returns a table for the terminal."""
+
+    stages: list[RescoredStage]
+
+    @classmethod
+    def of(cls, store: Store, before: Sequence[ArtifactRef], after: Sequence[ArtifactRef]) -> Self:
+        """Compare verdicts on the same rollouts, stage by stage."""
+        return cls(stages=[RescoredStage.of(store, old, new) for old, new in zip(before, after, strict=True)])
+
+    def __str__(self) -> str:
+        rows = []
+        for place, stage in enumerate(self.stages, start=1):
+            rewards = number(stage.reward_before, 3), number(stage.reward_after, 3)
+            changed = sum(stage.changed.values())
+            rows.append((str(place), str(stage.responses), *rewards, str(changed), stage.verdicts))
+        table = text_table(("stage", "responses", "reward before", "after", "changed", "verdicts"), rows)
+        changes = sum((Counter(stage.changed) for stage in self.stages), Counter())
+        lines = [f"  {count:6d}  {change}" for change, count in changes.most_common()]
+        return "\n".join([table, "", *(lines or ["No outcome changed."])])

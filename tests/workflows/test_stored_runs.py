@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import DataError, SettingsError
+from tasks.report.summary import RescoredRun, RescoredStage
 from tasks.settings import RunSettings
 from tasks.store import Store
-from tasks.stored.results import RescoredRun, RescoredStage
 from tasks.stored.runs import find_retrainable
 from tests.cli.synthetic import make_finished_run
 from tests.settings import override
