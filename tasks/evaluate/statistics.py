@@ -46,14 +46,15 @@ def run_means(models: Sequence[Benchmarks]) -> Values:
 
 @dataclass(frozen=True)
 class Draws:
-    """Bootstrap draws of a mean: a distribution for its lower and one for its upper bound."""
+    """A mean with its bootstrap draws: a distribution for its lower and one for its upper bound."""
 
+    value: float
     low_D: Values
     high_D: Values
 
-    def interval(self) -> tuple[float, float]:
-        """Return the bounds of the 95 % interval."""
-        return float(np.quantile(self.low_D, 0.025)), float(np.quantile(self.high_D, 0.975))
+    def interval(self) -> Interval:
+        """Return the mean with its 95 % interval."""
+        return Interval(self.value, float(np.quantile(self.low_D, 0.025)), float(np.quantile(self.high_D, 0.975)))
 
 
 def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
@@ -86,7 +87,7 @@ def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
         seen_D = ((weights_DR @ values_RP) * weights_DP).sum(axis=1)
         for bound_D, extreme in ((low_D, span[0]), (high_D, span[1])):
             bound_D += (seen_D + unseen_D * extreme * sum(weight_M)) / (weights_DP.sum(axis=1) + unseen_D)
-    return Draws(np.clip(low_D, *span), np.clip(high_D, *span))
+    return Draws(mean(models), np.clip(low_D, *span), np.clip(high_D, *span))
 
 
 def _seed_weights(random: np.random.Generator, seeds: int) -> Values:
@@ -105,7 +106,7 @@ def interval(values_SP: Values, span: Span = SHARES) -> Interval:
 
 def interval_of(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
     """Return ``mean`` of the models, with the interval of ``draws``."""
-    return Interval(mean(models), *draws(models, span).interval())
+    return draws(models, span).interval()
 
 
 def bootstrap_p(drawn: Draws) -> float:

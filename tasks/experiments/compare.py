@@ -11,7 +11,7 @@ import numpy as np
 
 from tasks.errors import DataError
 from tasks.evaluate import statistics
-from tasks.evaluate.statistics import DIFFERENCES, Benchmarks, Interval, Values
+from tasks.evaluate.statistics import DIFFERENCES, Benchmarks, Values
 from tasks.experiments.page import write_page
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
 from tasks.experiments.runs import SystemRun, by_system, load_run, pairs_by_baseline
@@ -175,7 +175,7 @@ def _paired_test(
         model=model,
         baseline=baseline,
         benchmark=benchmark,
-        difference=Interval(statistics.mean(differences), *drawn.interval()),
+        difference=drawn.interval(),
         p_bootstrap=statistics.bootstrap_p(drawn),
         p_wilcoxon=statistics.signed_rank_p(pairs_N),
         cohen_dz=statistics.cohen_dz(pairs_N),

@@ -50,11 +50,10 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
         ]
         reference = next(one for one in runs if one.result.name == question.reference)
         others = [one for one in runs if one is not reference]
-        differences = [one.last_SP - reference.last_SP for one in others]
-        adjusted = holm([bootstrap_p(draws([{"": one}], DIFFERENCES)) for one in differences])
-        for one, difference_SP, p in zip(others, differences, adjusted, strict=True):
-            estimate = interval(difference_SP, DIFFERENCES)
-            one.result = one.result.model_copy(update={"difference": estimate, "p": p})
+        differences = [draws([{"": one.last_SP - reference.last_SP}], DIFFERENCES) for one in others]
+        adjusted = holm([bootstrap_p(difference) for difference in differences])
+        for one, difference, p in zip(others, differences, adjusted, strict=True):
+            one.result = one.result.model_copy(update={"difference": difference.interval(), "p": p})
         result = LaboratoryResult(
             part=part,
             title=question.title,
