@@ -148,8 +148,8 @@ def _limits(history: History, sign: str) -> list[float]:
     limits: list[float | None] = []
     if sign and gate.get("kind") in ("one_side", "two_side") and gate.get("bounds") == "static":
         limits.append(gate.get("high" if sign == "positive" else "low"))
-    vetoes = sign and veto.get("scope", "off") != "off" and veto.get("statistic") == "token_ratio"
-    if vetoes and (sign == "negative" or veto.get("advantage_sign") == "all"):
+    vetoes = sign and history.vetoes and veto["statistic"] == "token_ratio"
+    if vetoes and (sign == "negative" or veto["advantage_sign"] == "all"):
         limits += [veto["kappa"], *([1 / veto["kappa"]] if veto.get("direction") == "both" else [])]
     return [limit for limit in limits if limit]
 

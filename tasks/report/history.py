@@ -135,7 +135,7 @@ class History:
     @property
     def vetoes(self) -> bool:
         """True if the objective has a veto."""
-        return bool(self.objective.get("veto", {}).get("scope") != "off")
+        return bool(self.objective.get("veto", {}).get("scope", "off") != "off")
 
     def column(self, name: str) -> Column:
         """Return a column of the updates. It is all NaN if the run has no column of that name."""
