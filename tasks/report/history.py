@@ -308,19 +308,12 @@ def parameters_of(settings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the settings of a step's artifacts; values that differ between artifacts are joined by an arrow."""
     values: dict[str, list[str]] = {}
     for one in settings:
-        step = {name: value for name, value in one.items() if name not in OTHER_STEPS}
-        for name, value in _without_idle_veto(flat(step)).items():
+        own = {name: value for name, value in one.items() if name not in OTHER_STEPS}
+        for name, value in flat(own).items():
             seen = values.setdefault(name, [])
             if format_value(value) not in seen:
                 seen.append(format_value(value))
     return {name: " → ".join(seen) for name, seen in values.items()}
-
-
-def _without_idle_veto(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings without those of a veto that is off, except its scope."""
-    veto = "objective.veto."
-    off = settings.get(f"{veto}scope") == "off"
-    return {name: one for name, one in settings.items() if not (off and name.startswith(veto) and name[-5:] != "scope")}
 
 
 def format_value(value: Any) -> str:
