@@ -48,8 +48,8 @@ class SystemRun(NamedRun):
     response_tokens: int = 0
     sequence_tokens: int = 0
     """Tokens of prompts and responses, as in training."""
-    calls: list[EngineWork] | None = None
-    """Work of the engines, one entry per rollouts artifact; None if the work of some calls is unknown."""
+    calls: Sequence[EngineWork] = ()
+    """Work of the engines, one entry per rollouts artifact; empty if the work of some calls is unknown."""
     report: str = ""
     """Report of the run, as ``report/0123abcd``."""
 
@@ -73,7 +73,7 @@ def load_run(store: Store, named: NamedRun, report: ArtifactRef) -> SystemRun:
         ledger=make_ledger(history),
         response_tokens=responses,
         sequence_tokens=sequences,
-        calls=known if len(known) == len(calls) else None,
+        calls=known if len(known) == len(calls) else (),
         report=str(report),
     )
 

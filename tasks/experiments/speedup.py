@@ -106,7 +106,8 @@ def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[
     causes = []
     for model, baseline, all_pairs in pairs_by_baseline(runs, reference, baselines):
         pairs = pairs_of_equal_length(all_pairs)
-        rates = _fit_rates([one for pair in pairs if _has_calls(pair) for run in pair for one in run.calls or []])
+        known = [pair for pair in pairs if all(run.calls for run in pair)]
+        rates = _fit_rates([one for pair in known for run in pair for one in run.calls])
         saved = [_saved_by_cause(*pair, rates) for pair in pairs]
         for name in CAUSES:
             if any(name in one for one in saved):
@@ -118,10 +119,6 @@ def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[
 def pairs_of_equal_length(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs whose two runs have the same number of updates."""
     return [pair for pair in pairs if len({run.history.stages[-1].last_update for run in pair}) == 1]
-
-
-def _has_calls(pair: Pair) -> bool:
-    return all(run.calls is not None for run in pair)
 
 
 def training_time(run: SystemRun) -> dict[str, float]:
@@ -165,12 +162,12 @@ def _saved_by_cause(ours: SystemRun, theirs: SystemRun, rates: Rates) -> dict[st
     spent = {name: np.array([time[name] for time in times]) for name in times[0]}
     sequences = [run.sequence_tokens for run in runs]
     in_proportion = {LOGP: sequences, UPDATES: sequences}
-    if _has_calls((ours, theirs)):
+    if all(run.calls for run in runs):
         responses = [run.response_tokens for run in runs]
         in_proportion |= {BARRIER: responses, BATCHES: responses}
-        calls = np.array([sum(one.seconds for one in run.calls or []) for run in runs])
-        modelled = np.array([sum(one.work_F @ rates[one.engine] for one in run.calls or []) for run in runs])
-        needed = np.array([sum(one.needed_F @ rates[one.engine] for one in run.calls or []) for run in runs])
+        calls = np.array([sum(one.seconds for one in run.calls) for run in runs])
+        modelled = np.array([sum(one.work_F @ rates[one.engine] for one in run.calls) for run in runs])
+        needed = np.array([sum(one.needed_F @ rates[one.engine] for one in run.calls) for run in runs])
         spent[STORAGE] = spent[STORAGE] + spent.pop(UNDIVIDED) - calls
         spent |= {UNEXPLAINED: calls - modelled, BARRIER: modelled - needed, BATCHES: needed}
     saved = {name: float(both[0] - both[1]) for name, both in spent.items()}

@@ -22,7 +22,7 @@ class Sampled(NamedTuple):
 
     response_tokens: int = 0
     sequence_tokens: int = 0
-    calls: list[EngineWork] | None = None
+    calls: Sequence[EngineWork] = ()
 
 
 def call(tokens: Sequence[int], places: int, slower: float = 1.0) -> EngineWork:
@@ -46,7 +46,7 @@ def planted(
 ) -> SystemRun:
     """A run of one stage in one process; ``rest`` is what it spent in no phase, the other phases are in its policy."""
     rest = phases.pop("rest", 0.0)
-    phases.setdefault("generate", sum(call.seconds for call in made.calls or []))
+    phases.setdefault("generate", sum(call.seconds for call in made.calls))
     finished = sum(phases.values()) + rest
     timings = Timings(process="one", process_started=-1e6, started=0.0, finished=finished, phases=phases)
     name = {"kind": "policy", "digest": f"{system} {seed}", "seed": seed, "parents": {}, "task": ""}

@@ -74,7 +74,7 @@ def test_a_policy_with_longer_responses() -> None:
     ours, theirs = sampled(UNEVEN, [64]), sampled([2 * one for one in UNEVEN], [64])
     more = theirs.sequence_tokens / ours.sequence_tokens
     longer = {name: more * PHASES[name] for name in ("logp", "optimize")}
-    expected = (more - 1) * (PHASES["logp"] + PHASES["optimize"]) + sum(one.seconds for one in ours.calls or [])
+    expected = (more - 1) * (PHASES["logp"] + PHASES["optimize"]) + sum(one.seconds for one in ours.calls)
     assert compared(ours, theirs, longer) == pytest.approx({speedup.RESPONSES: expected})
 
 
@@ -89,7 +89,7 @@ def test_calls_whose_seconds_vary_by_a_tenth() -> None:
     random = np.random.default_rng(1)
 
     def noisy(run: SystemRun) -> SystemRun:
-        calls = [replace(one, seconds=one.seconds * random.uniform(0.9, 1.1)) for one in run.calls or []]
+        calls = [replace(one, seconds=one.seconds * random.uniform(0.9, 1.1)) for one in run.calls]
         return planted(run.system, Sampled(run.response_tokens, run.sequence_tokens, calls), run.seed, **PHASES)
 
     responses = [random.integers(2, 30, 64).tolist() for _ in range(3)]
@@ -120,9 +120,9 @@ def test_the_causes_add_up_to_the_difference(planned: list[tuple[dict[str, Any],
     def made(system: str, seed: int, plan: dict[str, Any]) -> SystemRun:
         tokens, first = plan["tokens"], plan["first"]
         responses = sampled(tokens, [first, len(tokens) - first], plan["places"], plan["noise"])
-        spent = sum(one.seconds for one in responses.calls or [])
+        spent = sum(one.seconds for one in responses.calls)
         if plan["known"] != "calls":
-            responses = responses._replace(calls=None) if plan["known"] == "lengths" else Sampled()
+            responses = responses._replace(calls=()) if plan["known"] == "lengths" else Sampled()
         return planted(system, responses, seed, generate=spent + 0.5, **plan["phases"])
 
     pairs = [(made("mu_grpo", seed, ours), made("grpo", seed, theirs)) for seed, (ours, theirs) in enumerate(planned)]
@@ -150,7 +150,7 @@ def test_artifacts_on_the_way_to_a_policy_count_once() -> None:
 
 def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
     made = sampled(UNEVEN, [64])
-    untimed = planted("grpo", made._replace(calls=None), generate=9.0, **PHASES)
+    untimed = planted("grpo", made._replace(calls=()), generate=9.0, **PHASES)
     saved = found([planted("mu_grpo", made, **PHASES)], [untimed])
     assert saved[speedup.UNDIVIDED] == pytest.approx(9.0 - made.calls[0].seconds)
     assert speedup.BARRIER not in saved

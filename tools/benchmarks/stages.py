@@ -140,7 +140,7 @@ def _mean_counts(runs: Sequence[SystemRun]) -> dict[str, float]:
     def mean(count: Callable[[SystemRun], float]) -> float:
         return statistics.mean(map(count, runs))
 
-    work_NF = [np.sum([call.work_F for call in run.calls or []], axis=0) for run in runs]
+    work_NF = [np.sum([call.work_F for call in run.calls], axis=0) for run in runs]
     passes = statistics.mean(float(work_F[0]) for work_F in work_NF)
     return {
         "engine passes": passes,
