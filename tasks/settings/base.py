@@ -107,10 +107,6 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flattened
 
 
-class RepeatedKeyError(yaml.YAMLError):
-    """A dictionary in YAML has a key twice."""
-
-
 class _Loader(yaml.SafeLoader):
     """YAML's safe loader, which refuses a repeated key; the safe loader would drop the first of the two values."""
 
@@ -119,22 +115,16 @@ class _Loader(yaml.SafeLoader):
         lines: dict[Any, int] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
                 if key.value in lines:
-                    raise RepeatedKeyError(
-                        f"the key {key.value!r} is in line {lines[key.value]} and again in line {line}. Remove one of "
-                        "them"
-                    )
-                lines[key.value] = line
+                    problem = f"the key {key.value!r} is in line {lines[key.value]} already; remove one of them"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                lines[key.value] = key.start_mark.line + 1
         return node
 
 
 def load_yaml(text: str) -> Any:
     """Return the value that a text in YAML has; raise ``yaml.YAMLError`` if it is not YAML or repeats a key."""
-    try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a subclass of the safe loader
-    except RecursionError:
-        raise yaml.YAMLError("lists or dictionaries are nested too deeply") from None
+    return yaml.load(text, _Loader)  # noqa: S506 - a subclass of the safe loader
 
 
 def read_packaged_yaml(module: str, name: str) -> Any:
@@ -168,8 +158,6 @@ def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> 
         raise SettingsError(f"{where}: {error.strerror}. Name a YAML file such as {example}.") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{where}: not a text in UTF-8. Name a YAML file such as {example}.") from None
-    except RepeatedKeyError as error:
-        raise SettingsError(f"{where}: {error}.") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"{where}: not YAML: {error}") from None
     if not isinstance(values, dict):

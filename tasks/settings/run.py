@@ -11,16 +11,7 @@ import yaml
 from pydantic import ConfigDict, Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import (
-    WHOLE_RUN,
-    FlyteModel,
-    RepeatedKeyError,
-    Settings,
-    StorePlace,
-    flat,
-    load_yaml,
-    read_yaml,
-)
+from tasks.settings.base import WHOLE_RUN, FlyteModel, Settings, StorePlace, flat, load_yaml, read_yaml
 from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
 from tasks.settings.objective import ObjectiveSettings
@@ -291,10 +282,9 @@ def _parse_overrides(text: str) -> dict[str, Any]:
             )
         try:
             change: Any = load_yaml(value)
-        except RepeatedKeyError as error:
-            raise SettingsError(f"overrides: {name}: {value!r}: {error}.") from None
-        except yaml.YAMLError:
-            raise SettingsError(f"overrides: {name}: {value!r} is not YAML{_QUOTES}") from None
+        except yaml.YAMLError as error:
+            problem = getattr(error, "problem", error)
+            raise SettingsError(f"overrides: {name}: {value!r} is not YAML ({problem}){_QUOTES}") from None
         for key in reversed(name.split(".")):
             change = {key: change}
         changes = Settings.merge(changes, change)

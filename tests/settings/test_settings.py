@@ -162,8 +162,7 @@ def test_every_mistake_is_named_at_once(run: RunSettings) -> None:
     ("content", "message"),
     [
         *((content, "") for content in (b"", b"[1, 2]", b"a: [", b"just words", b"\x7fELF\xd0\xff")),
-        (b"seed: " + b"[" * 3000 + b"]" * 3000, ": not YAML: lists or dictionaries are nested too deeply"),
-        (b"seed: 1\nrollout: {}\nseed: 2\n", ": the key 'seed' is in line 1 and again in line 3. Remove one"),
+        (b"seed: 1\nrollout: {}\nseed: 2\n", ": not YAML: the key 'seed' is in line 1 already; remove one"),
     ],
 )
 def test_a_file_that_holds_no_settings_or_a_key_twice_is_named(tmp_path: Path, content: bytes, message: str) -> None:
@@ -198,8 +197,8 @@ def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> No
     ("text", "told"),
     [
         *((text, "Quote a value that has spaces, and the whole for") for text in ("seed", "=3", "seed 3")),
-        ("evaluate.benchmarks=[{name: a}]", r"overrides: evaluate\.benchmarks: '\[\{name:' is not YAML\. Quote"),
-        ("policy.tiny='{heads: 1, heads: 2}'", r"policy\.tiny: '\{heads: 1, heads: 2\}': the key 'heads' is in line 1"),
+        ("evaluate.benchmarks=[{name: a}]", r"overrides: evaluate\.benchmarks: '\[\{name:' is not YAML \(.*\)\. Quote"),
+        ("policy.tiny='{heads: 1, heads: 2}'", r"'\{heads: 1, heads: 2\}' is not YAML \(the key 'heads' is in"),
         ("policy.path='a b", "has a quotation mark that is not closed"),
     ],
 )
