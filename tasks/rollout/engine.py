@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -126,5 +127,5 @@ def load_engine(folder: Path, settings: "EngineSettings", colocated: bool = Fals
     if torch.cuda.is_initialized():
         gc.collect()
         torch.cuda.empty_cache()  # An engine in another process needs the memory that training has cached here.
-    loaded: Engine = settings.load_class().load(folder, settings, colocated)
+    loaded: Engine = resolve_name(settings.path).load(folder, settings, colocated)
     return loaded

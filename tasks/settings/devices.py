@@ -1,7 +1,6 @@
 """Settings of engines, which generate, and of backends, which train: number types, devices, memory."""
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -41,12 +40,6 @@ class EngineSettings(Kinds):
     def memory_share(self) -> float:
         """Return the share of a GPU's memory for weights and KV cache."""
         return 0.9
-
-    @classmethod
-    def load_class(cls) -> Any:
-        """Return the class of the engine."""
-        module, _, name = cls.path.partition(":")
-        return getattr(import_module(module), name)
 
     @model_validator(mode="after")
     def _devices(self) -> Self:
