@@ -46,7 +46,7 @@ def start(plan: str, inputs: Sequence[str], options: Options, wait: bool) -> Non
     """
     values = _pairs(inputs)
     flyte = Flyte(options.config, options.project, options.domain)
-    if warning := flyte.version():
+    if warning := flyte.version_warning():
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     execution = flyte.find(options.name) if options.name else None
     if execution is None:

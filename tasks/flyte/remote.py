@@ -15,7 +15,7 @@ import yaml
 from flyteidl.admin.common_pb2 import NamedEntityIdentifierListRequest, ResourceListRequest, Sort
 from flyteidl.admin.execution_pb2 import WorkflowExecutionGetRequest
 from flyteidl.admin.node_execution_pb2 import NodeExecution, NodeExecutionListRequest
-from flyteidl.admin.project_pb2 import Project, ProjectListRequest
+from flyteidl.admin.project_pb2 import ProjectListRequest
 from flyteidl.admin.task_execution_pb2 import TaskExecutionListRequest
 from flyteidl.core.catalog_pb2 import CACHE_HIT
 from flyteidl.core.execution_pb2 import NodeExecution as NodePhase
@@ -121,24 +121,15 @@ class Flyte:
         except OSError as error:  # Without verification the client fetches the server's certificate at once.
             raise self._no_answer(str(error)) from None
 
-    def version(self) -> str:
-        """Return a warning if this Flyte is too old for the workflows, otherwise an empty string.
-
-        Raises:
-            DeploymentError: the server is a Flyte 2, or does not answer.
-        """
+    def version_warning(self) -> str:
+        """Return a warning if this Flyte is too old or too new for the workflows, otherwise an empty string."""
         with self._requests():
             version = str(self._remote.client.get_control_plane_version())
         numbers = version_numbers(version)
         if numbers is None or OLDEST_FLYTE <= numbers < (2,):
             return ""
-        wanted = f"Flyte {'.'.join(map(str, OLDEST_FLYTE))} or newer"
-        if numbers >= (2,):
-            raise DeploymentError(
-                f"{self._file}: the Flyte at {self.endpoint} is {version}, which cannot run these workflows. "
-                f"Name a Flyte 1: {wanted}."
-            )
-        return f"the Flyte at {self.endpoint} is {version}; the workflows need {wanted}"
+        oldest = ".".join(map(str, OLDEST_FLYTE))
+        return f"the Flyte at {self.endpoint} is {version}; the workflows need Flyte {oldest} or a newer Flyte 1"
 
     def plan(self, name: str, version: str | None) -> FlyteLaunchPlan:
         """Return the launch plan of a name and version; without a version the one that was registered last.
@@ -211,19 +202,18 @@ class Flyte:
         return Execution(self, str(execution.id.name), plan.name)
 
     def _check_project(self) -> None:
-        found = self._client.list_projects(ProjectListRequest(limit=_MOST)).projects
-        projects = {project.id: project for project in found}
-        project = projects.get(self.project)
-        if project is None or project.state == Project.ARCHIVED:
-            active = ", ".join(sorted(other.id for other in projects.values() if other.state != Project.ARCHIVED))
+        projects = self._client.list_projects(ProjectListRequest(limit=_MOST)).projects
+        domains = {project.id: [domain.id for domain in project.domains] for project in projects}
+        if self.project not in domains:
             raise DeploymentError(
-                f"--project: the Flyte at {self.endpoint} has no project {self.project}; it has {active or 'none'}. "
-                "Name one of these, or add it to Flyte's settings: seedProjects in k8s/flyte/values.yaml."
+                f"--project: the Flyte at {self.endpoint} has no project {self.project}; it has "
+                f"{', '.join(sorted(domains)) or 'none'}. Name one of these, or add it to Flyte's settings: "
+                "seedProjects in k8s/flyte/values.yaml."
             )
-        domains = [domain.id for domain in project.domains]
-        if self.domain not in domains:
+        if self.domain not in domains[self.project]:
             raise DeploymentError(
-                f"--domain: {self.project} has no domain {self.domain}; it has {', '.join(domains)}. Name one of these."
+                f"--domain: {self.project} has no domain {self.domain}; it has {', '.join(domains[self.project])}. "
+                "Name one of these."
             )
 
     def _names(self) -> list[str]:
