@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks.errors import SettingsError, UserError
-from tasks.flyte.remote import Attempt, Execution, ExecutionState, Flyte, NoAnswerError, Node
+from tasks.flyte.remote import ENDED, Attempt, Execution, ExecutionState, Flyte, NoAnswerError, Node
 from tasks.formats import duration
 
 _POLL_SECONDS = 3.0
@@ -19,7 +19,6 @@ _PENDING_SECONDS = 15.0
 """Time after which a waiting pod is printed; most pods start sooner."""
 _RETRY_SECONDS = 600.0
 """Time for which requests are retried while Flyte does not answer."""
-_ENDED = ("succeeded", "failed", "aborted", "timed_out")
 _WAITING = ("undefined", "queued", "initializing", "waiting_for_resources")
 _WORDS = {"timed_out": "timed out", "recovered": "taken from the recovered execution"}
 
@@ -121,7 +120,7 @@ class Progress:
                 yield f"{node.path:<{width}}  {_phase(node)}".rstrip()
 
     def _describe_attempt(self, node: Node, attempt: Attempt, now: datetime) -> Iterator[str]:
-        if attempt.phase in ("failed", "aborted") and node.phase not in _ENDED:
+        if attempt.phase in ("failed", "aborted") and node.phase not in ENDED:
             description = f"attempt {attempt.number + 1} {attempt.phase}: {first_line(attempt.error)}"
         elif attempt.phase in _WAITING and attempt.reason:
             waited = (now - attempt.since.replace(tzinfo=UTC)).total_seconds()

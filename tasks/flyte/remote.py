@@ -54,6 +54,8 @@ _UNNAMED = re.compile(r"d?n\d+")
 _MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
 """Names of mapped tasks; the group is the name of the function."""
 _ENDS = ("start-node", "end-node")
+ENDED = ("succeeded", "failed", "aborted", "skipped", "timed_out", "recovered")
+"""Last phases of executions and nodes."""
 _RESULTS = {kind.__name__: kind for kind in (RunSummary, PolicyAccuracies, ReproductionResult)}
 
 
@@ -99,7 +101,7 @@ class ExecutionState:
     @property
     def done(self) -> bool:
         """True when the execution has ended."""
-        return self.phase in ("succeeded", "failed", "aborted", "timed_out")
+        return self.phase in ENDED
 
 
 class Flyte:
@@ -309,7 +311,7 @@ class Execution:
                 continue
             if key not in self._ended:
                 expanded = tuple(self._expand(node, path))
-                if expanded[0].phase not in ("succeeded", "failed", "aborted", "skipped", "timed_out", "recovered"):
+                if expanded[0].phase not in ENDED:
                     yield from expanded
                     continue
                 self._ended[key] = expanded
@@ -375,16 +377,14 @@ def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> objec
         kind.parse(_mapping(name, text), f"--set {name}")
     readers: dict[int, tuple[str, Any]] = {
         SimpleType.INTEGER: ("a whole number", int),
-        SimpleType.FLOAT: ("a number", float),
         SimpleType.STRING: ("a text", str),
-        SimpleType.BOOLEAN: ("true or false", {"true": True, "false": False}.__getitem__),
         SimpleType.DATETIME: ("a time, as 2026-11-20 or 2026-11-20T12:00:00+00:00", _time),
         SimpleType.STRUCT: ("an object of YAML or JSON", lambda text: _mapping(name, text)),
     }
     allowed, read = readers.get(wanted.simple, ("nothing on a command line", None))
     try:
         return read(text)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, TypeError):
         raise SettingsError(f"--set {name}: got {text!r}; allowed: {allowed}.") from None
 
 
