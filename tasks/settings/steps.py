@@ -274,22 +274,23 @@ class NoTracker(TrackerSettings):
     kind: Literal["none"] = "none"
 
 
-class TensorBoardTracker(TrackerSettings):
-    """TensorBoard."""
-
-    kind: Literal["tensorboard"] = "tensorboard"
+class _Tracked(Settings):
     run: str = ""
     """Id of the run in the tracker. When empty, it follows from the settings, so that a resumed run is shown as one."""
 
 
-class WandbTracker(TrackerSettings):
+class TensorBoardTracker(_Tracked, TrackerSettings):
+    """TensorBoard."""
+
+    kind: Literal["tensorboard"] = "tensorboard"
+
+
+class WandbTracker(_Tracked, TrackerSettings):
     """Weights & Biases."""
 
     kind: Literal["wandb"] = "wandb"
     project: str = "mu-grpo"
     """Project of the run in wandb."""
-    run: str = ""
-    """Id of the run in the tracker. When empty, it follows from the settings, so that a resumed run is shown as one."""
 
 
 class OperationSettings(Settings):
@@ -306,6 +307,6 @@ class OperationSettings(Settings):
 
     def named(self, run: str) -> Self:
         """Return these settings with an id of the run for its tracker, unless there is one, or no tracker."""
-        if not isinstance(self.tracker, TensorBoardTracker | WandbTracker) or self.tracker.run:
+        if not isinstance(self.tracker, _Tracked) or self.tracker.run:
             return self
         return self.model_copy(update={"tracker": self.tracker.model_copy(update={"run": run})})
