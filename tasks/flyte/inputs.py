@@ -6,12 +6,11 @@ Each step has a separate record, so that a changed setting changes only the cach
 from copy import copy
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, TypedDict, TypeVar
+from typing import Annotated, ClassVar, TypedDict, TypeVar
 
 from flytekit import HashMethod
 from flytekit.core.type_engine import TypeEngine
 from flytekit.extras.pydantic_transformer.transformer import PydanticTransformer
-from flytekit.models.types import LiteralType
 
 from tasks.settings import (
     ArithmeticSettings,
@@ -32,30 +31,10 @@ from tasks.settings.base import FlyteModel
 from tasks.store.records import ArtifactRef, Record, StoreRef
 from tasks.store.work import work_key
 
-
-class _ModelType(LiteralType):  # type: ignore[misc]  # flytekit has no types
-    """Flyte's type of a model. Its message is made once, not for every input of every node of a workflow."""
-
-    def to_flyte_idl(self) -> Any:
-        if getattr(self, "_made_with", self) is not self.structure:  # Flyte replaces the structure of optional inputs.
-            self._message, self._made_with = super().to_flyte_idl(), self.structure
-        return self._message
-
-
 _models = PydanticTransformer()
-_derive = _models.get_literal_type
-
-
-@cache
-def _type_of(model: type[FlyteModel]) -> _ModelType:
-    derived = _derive(model)
-    parts = ("simple", "metadata", "structure", "annotation")
-    made = _ModelType(**{name: getattr(derived, name) for name in parts})
-    made.to_flyte_idl()
-    return made
-
-
-_models.get_literal_type = lambda hint: copy(_type_of(getattr(hint, "__origin__", hint)))  # also of Annotated models
+_derive = cache(_models.get_literal_type)
+# Deriving the type of a model is slow. Callers get copies, because Flyte changes the types of optional inputs.
+_models.get_literal_type = lambda hint: copy(_derive(getattr(hint, "__origin__", hint)))
 TypeEngine.register_additional_type(_models, FlyteModel)
 Artifact = Annotated[ArtifactRef, HashMethod(attrgetter("digest"))]
 """An artifact as a task's input or output; cache keys hold its digest."""
