@@ -6,8 +6,6 @@ MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte --config flyte.yaml re
 Fixed inputs cannot be changed when a plan is started; every other input has a default.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from flytekit import CronSchedule, Email, LaunchPlan, WorkflowExecutionPhase
@@ -41,14 +39,17 @@ PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, object]]] = {
 def _launch_plan(name: PlanName) -> LaunchPlan:
     plan = DEPLOYMENT.launch_plans[name]
     graph, fixed = PLANS[name]
-    with _deployment_field(f"launch_plans.{name}.config", plan.config, "a file with the settings of the run"):
+    kickoff = "kickoff" if "kickoff" in graph.python_interface.inputs else None
+    try:
         inputs = _inputs(graph, ROOT / plan.config)
+        schedule = CronSchedule(schedule=plan.schedule, kickoff_time_input_arg=kickoff) if plan.schedule else None
+    except SettingsError as error:
+        raise SettingsError(f"launch_plans.{name}.config: {error.message}") from None
+    except ValueError as error:
+        allowed = "a cron expression of five fields, as 0 3 * * *"
+        raise SettingsError(f"launch_plans.{name}.schedule: got {plan.schedule!r}; allowed: {allowed}") from error
     fixed = {key: inputs[key] if value is None else value for key, value in fixed.items()}
     failures = [WorkflowExecutionPhase.FAILED, WorkflowExecutionPhase.ABORTED, WorkflowExecutionPhase.TIMED_OUT]
-    kickoff = "kickoff" if "kickoff" in graph.python_interface.inputs else None
-    allowed = "a cron expression of five fields, as 0 3 * * *"
-    with _deployment_field(f"launch_plans.{name}.schedule", plan.schedule, allowed):
-        schedule = CronSchedule(schedule=plan.schedule, kickoff_time_input_arg=kickoff) if plan.schedule else None
     return LaunchPlan.get_or_create(
         graph,
         name=name,
@@ -60,21 +61,6 @@ def _launch_plan(name: PlanName) -> LaunchPlan:
         # A schedule never starts a run while the one before it is running.
         concurrency=ConcurrencyPolicy(max_concurrency=1) if plan.schedule else None,
     )
-
-
-@contextmanager
-def _deployment_field(name: str, value: str, allowed: str) -> Iterator[None]:
-    """Report an error inside of the block as a mistake in a field of the deployment.
-
-    Raises:
-        SettingsError: the block raised a ValueError or a SettingsError.
-    """
-    try:
-        yield
-    except SettingsError as error:
-        raise SettingsError(f"{name}: {error.message}") from None
-    except ValueError as error:
-        raise SettingsError(f"{name}: got {value!r}; allowed: {allowed}") from error
 
 
 def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, object]:
