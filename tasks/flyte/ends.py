@@ -104,15 +104,10 @@ def open_run(
             f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "
             "problem by problem; allowed: one."
         )
-    if arm and settings.seed != values["seed"]:
+    if arm and RunSettings.merged(settings.model_dump(mode="json"), f"{arm} seed={values['seed']}") != settings:
         raise SettingsError(
-            f"overrides: seed={settings.seed} in the laboratory, whose arms are run on several seeds, here "
-            f"{values['seed']}; allowed: no override of seed."
-        )
-    if arm and RunSettings.merged(settings.model_dump(mode="json"), arm) != settings:
-        raise SettingsError(
-            f"overrides: {overrides!r} in the laboratory replaces a setting of the arm {arm!r}, which would keep its "
-            "name in the comparison; allowed: other settings."
+            f"overrides: {overrides!r} in the laboratory replaces the seed or a setting of the arm {arm!r}, which "
+            "would keep its name in the comparison; allowed: other settings."
         )
     mirror = settings.operation.mirror
     settings = settings.model_copy(

@@ -60,20 +60,16 @@ def test_runs_and_their_comparison_have_decks(finished: Finished) -> None:
         assert "responses_per_update 4" in text
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("seed=1", "overrides: seed=1 in the laboratory"),
-        ("updates_per_rollout=8", "overrides: 'updates_per_rollout=8' in the laboratory replaces a setting of the arm"),
-    ],
-)
-def test_an_override_of_what_is_compared_is_refused(tmp_path: Path, override: str, message: str) -> None:
+@pytest.mark.parametrize("override", ["seed=1", "updates_per_rollout=8"])
+def test_an_override_of_what_is_compared_is_refused(tmp_path: Path, override: str) -> None:
     """All seeds of an arm would be one run, which would be compared as several; all arms would be one arm."""
     values = yaml.safe_load(Path(QUICK.config).read_text())
     types = open_run.python_interface.inputs
     sections = {name: types[name].model_validate(value) for name, value in values.items() if name != "store"}
     common = {"operation": types["operation"](), "seed": 0, "updates_per_rollout": 0, "arm": ARM}
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(
+        SettingsError, match=f"overrides: '{override}' in the laboratory replaces the seed or a setting"
+    ):
         open_run(**sections, **common, store=str(tmp_path), overrides=override)
 
 
