@@ -95,11 +95,6 @@ def read_responses(store: Store, responses: Responses) -> list[dict[str, Any]]:
     advantages: list[float | None] = [None] * rollouts.num_rows
     if responses.verdicts is not None:
         verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
-        if rollouts.select(RESPONSE).to_pylist() != verdicts.select(RESPONSE).to_pylist():
-            raise DataError(
-                f"verdicts name {verdicts.num_rows} responses and rollouts {rollouts.num_rows}, or in another order: "
-                "verify again."
-            )
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if responses.policy:
             advantages = _advantages(store, responses, responses.policy, rollouts, verdicts)

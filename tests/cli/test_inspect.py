@@ -102,15 +102,6 @@ def test_a_run_is_named_by_its_report(store: Store) -> None:
         assert str(run.policies[1]) in plain(inspect_run(store, str(run.report)[:15], 1, EVERYTHING))
 
 
-def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
-    run = Run(store).base()
-    rows, _ = rows_of(0, 0, run.policies[0].digest, REWARDS[0])
-    _, other = rows_of(1, 0, run.policies[0].digest, REWARDS[1])
-    run.judged(rows, other)
-    with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 4, or in another order"):
-        inspect_stage(store, 1, None, None, Chosen())
-
-
 def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
     run = Run(store).base()
     rows, judged = rows_of(0, 0, run.policies[0].digest, [1.0, None, 0.0, 0.0])
