@@ -94,9 +94,6 @@ def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, 
 
     Returns:
         The store, the values that determine the result in the order of the logic's parameters, and the others by name.
-
-    Raises:
-        TypeError: the parameters of the logic differ from the inputs of the task.
     """
     values: dict[str, Any] = {}
     not_in_key: set[str] = set()
@@ -108,8 +105,6 @@ def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, 
             values[name] = value
     store = values.pop("store")
     _, *parameters = inspect.signature(logic).parameters
-    if values.keys() != set(parameters):
-        raise TypeError(f"{logic} takes {sorted(parameters)}; its task gives {sorted(values)}")
     determining = [values.pop(name) for name in parameters if name not in not_in_key]
     return store, determining, values
 

@@ -25,8 +25,9 @@ def test_the_function_of_a_task_takes_its_inputs(name: str) -> None:
     kinds = get_type_hints(declaration)
     del kinds["return"]
     given = {one: filled(one, kind) for one, kind in kinds.items()}
-    store, determining, rest = arguments(declaration(**given), given)
-    assert store == "store"
+    logic = declaration(**given)
+    store, determining, rest = arguments(logic, given)
+    inspect.signature(logic).bind(store, *determining, **rest)
     assert rest.keys() <= {"operation", "prompts"}
     assert "operation" not in determining
 
