@@ -4,7 +4,6 @@ import json
 import shlex
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.filesize import decimal
 from rich.json import JSON
@@ -14,7 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from tasks.formats import DASH, duration, first_names, label, moment, pluralize
-from tasks.report.tables import folding_table
+from tasks.report.tables import folding_table, number_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import RESTORE
 from tasks.store.layout import Facts
@@ -140,11 +139,10 @@ def garbage_tables(garbage: Garbage, hours: float, deleted: bool = False, names:
 
 
 def _items(items: Sequence[Item], title: str) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_footer=True)
-    table.add_column("kind", "total", no_wrap=True)
-    table.add_column("number", str(len(items)), justify="right", no_wrap=True)
-    table.add_column("bytes", decimal(sum(item.bytes for item in items)), justify="right", no_wrap=True)
+    table = number_table(title, ["kind"], ["number", "bytes"])
     for kind in dict.fromkeys(item.kind for item in items):
         of_kind = [item.bytes for item in items if item.kind == kind]
         table.add_row(kind, str(len(of_kind)), decimal(sum(of_kind)))
+    table.add_section()
+    table.add_row("all", str(len(items)), decimal(sum(item.bytes for item in items)))
     return table

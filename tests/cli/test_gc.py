@@ -180,7 +180,7 @@ def test_the_command_lists_then_says_how_to_delete_then_deletes(store: Store) ->
     listing = ["gc", "--store", str(store.root), "--older-than", "0"]
     listed = run_command(*listing, "--names")
     kept = f"kept: 1 finished run; {len(done.artifacts)} artifacts"
-    for text in (f"{left.policies[1]} ", f"{left.evaluations[1]} ", "total 2", kept):
+    for text in (f"{left.policies[1]} ", f"{left.evaluations[1]} ", "all 2", kept):
         assert text in words(listed)
     assert listed.rstrip().endswith(f"delete it: mu-grpo gc --store {store.root} --older-than 0 --delete")
     assert len(on_disk(store)) == len(done.artifacts) + 2
