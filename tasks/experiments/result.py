@@ -9,9 +9,10 @@ from statistics import mean
 from textwrap import fill
 from typing import Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from rich.table import Table
 
+from tasks.errors import DataError
 from tasks.evaluate.statistics import Interval
 from tasks.formats import (
     DASH,
@@ -60,9 +61,15 @@ class _Result(FlyteModel):
         Raises:
             DataError: another version of the code wrote the result.
         """
-        folder = store.path(ref)
-        result = cls.from_file(folder / RESULT_FILE, f"make this {ref.kind} again; its finished runs are in the cache.")
-        return result.model_copy(update={"folder": str(folder)})
+        file = store.path(ref) / RESULT_FILE
+        try:
+            result = cls.model_validate_json(file.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise DataError(
+                f"{file}: written by another version of the code ({error.error_count()} fields differ). To fix it, "
+                f"make this {ref.kind} again; its finished runs are in the cache."
+            ) from None
+        return result.model_copy(update={"folder": str(file.parent)})
 
 
 class Cell(FlyteModel):

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from tasks.errors import DataError, DeploymentError, SettingsError
+from tasks.errors import DeploymentError, SettingsError
 
 WHOLE_RUN = "settings"
 """Title of the settings of a whole run, whose fields have no prefix in messages."""
@@ -169,19 +169,6 @@ class FlyteModel(BaseModel):
     """An immutable model, which Flyte's tasks can take and return."""
 
     model_config = ConfigDict(frozen=True)
-
-    @classmethod
-    def from_file(cls, path: Path, fix: str) -> Self:
-        """Return the model that a JSON file holds.
-
-        Raises:
-            DataError: another version of the code wrote the file; ``fix`` says how to write it again.
-        """
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except ValidationError as error:
-            fields = f"{error.error_count()} fields differ"
-            raise DataError(f"{path}: written by another version of the code ({fields}). To fix it, {fix}") from None
 
 
 class Settings(FlyteModel):
