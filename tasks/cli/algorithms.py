@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from tasks.formats import DASH
+from tasks.formats import DASH, first_names
 from tasks.report.tables import folding_table
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.settings import objective as kinds
@@ -193,8 +193,6 @@ def training_sets_table() -> Table:
 def _source(source: SourceSettings | None) -> tuple[str, str, str]:
     if source is None:
         return "held-out prompts", DASH, DASH
-    first, *others = source.files
-    files = first + (f" and {len(others)} more" if others else "")
     identity = f", {source.id}" if source.id else ""
     fields = f"{source.prompt}, {source.answer}{_GOLD[source.gold]}{identity}"
-    return f"{source.hub}: {files}", source.pinned[:12] or "looked up", fields
+    return f"{source.hub}: {first_names(source.files, 1)}", source.pinned[:12] or "looked up", fields
