@@ -52,7 +52,6 @@ class OpenRun(NamedTuple):
     """A run with checked settings: its store, and the inputs of each of its steps."""
 
     store: StoreHandle
-    seed: int
     policy: Keyed[PolicyInputs]
     benchmarks: list[Keyed[BenchmarkInputs]]
     training_set: Keyed[TrainingSetInputs]
@@ -143,7 +142,6 @@ def open_run(
 
     return OpenRun(
         store=store,
-        seed=seed,
         **_measurements(store, seed, benchmark_measures, operation),
         policy=inputs(
             PolicyInputs,
@@ -308,9 +306,10 @@ def open_evaluation(
     chosen = with_commits(EvaluateSettings.parse(evaluate.model_dump(mode="json")), operation.mirror)
     opened = Store.open(store, create=False)
     ref = find_artifact(opened, policy, "policy")
-    name = work_key("evaluation", "", [ref, source, chosen, verify.renewed(), seed])
+    verify = verify.renewed()
+    name = work_key("evaluation", "", [ref, source, chosen, verify, seed])
     operation = operation.named(f"evaluation-{ref.digest[:8]}-{name[:8]}")
-    benchmark_measures = measures(chosen, source, verify.renewed(), chosen.engine)
+    benchmark_measures = measures(chosen, source, verify, chosen.engine)
     return OpenEvaluation(policy=ref, **_measurements(opened.ref, seed, benchmark_measures, operation))
 
 
