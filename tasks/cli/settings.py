@@ -164,8 +164,7 @@ def _type(annotation: Any, seen: dict[type, str]) -> str:
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     if annotation in seen:
-        anchor = re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", seen[annotation]))
-        return f"section [`{seen[annotation]}`](#{anchor.lower()})"
+        return f"section `{seen[annotation]}`"
     return f"`{annotation.__name__}`"
 
 
@@ -217,12 +216,11 @@ def settings_table(name: str) -> Table:
     entries = [entry for model, _ in FILES.values() for section in sections(model) for entry in section.entries]
     for entry in entries:
         if not name or f"{entry.path}.".startswith(f"{name}."):
-            kind = re.sub(r"\[(.*?)\]\(#.*?\)", r"\1", entry.type)
-            row = (entry.path, kind.replace("`", ""), entry.default, entry.meaning.replace("``", ""))
+            row = (entry.path, entry.type.replace("`", ""), entry.default, entry.meaning.replace("``", ""))
             table.add_row(*map(escape, row))
     if not table.row_count:
         for entry in entries:  # A section that occurs twice has its fields where it occurs first.
-            first = re.match(r"section \[`(.*?)`", entry.type)
+            first = re.match(r"section `(.*?)`", entry.type)
             if first and first[1] != entry.path and name.startswith(f"{entry.path}."):
                 return settings_table(first[1] + name.removeprefix(entry.path))
         raise SettingsError(f"{name}: no setting has this name; `mu-grpo settings` lists all of them.")

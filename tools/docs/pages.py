@@ -3,6 +3,7 @@
 python -m tools.docs.pages      writes all of them (make docs)
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -39,8 +40,14 @@ def settings() -> str:
 
 def _row(entry: Entry) -> str:
     default = f"`{entry.default}`" if entry.default not in ("", "required", "derived") else entry.default
-    cells = [f"`{entry.path}`", entry.type, default, entry.meaning.replace("``", "`")]
+    kind = re.sub(r"section `(.*?)`", _link, entry.type)
+    cells = [f"`{entry.path}`", kind, default, entry.meaning.replace("``", "`")]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _link(section: re.Match[str]) -> str:
+    anchor = re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", section[1]))
+    return f"section [`{section[1]}`](#{anchor.lower()})"
 
 
 def preset_lines() -> str:
