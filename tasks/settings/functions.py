@@ -5,8 +5,9 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import decode_source
+from importlib.util import decode_source, resolve_name
 from pathlib import Path
 from symtable import SymbolTable, symtable
 
@@ -127,10 +128,9 @@ def _imported(name: str, path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")
-            base = ".".join(parents[: len(parents) + 1 - node.level]) if node.level else ""
-            start = ".".join(filter(None, [base, node.module]))
-            yield from (".".join(filter(None, [start, *end])) for end in [(), *((alias.name,) for alias in node.names)])
+            with suppress(ImportError):  # Python cannot import from above the top-level package either.
+                start = resolve_name("." * node.level + (node.module or ""), package)
+                yield from (start, *(f"{start}.{alias.name}" for alias in node.names))
 
 
 def _files(module: str, folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
