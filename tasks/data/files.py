@@ -245,12 +245,8 @@ def _how_to_name(fields: Mapping[str, Any], field: str, source: SourceSettings) 
     """Return how to name the field that is missing; a file of ``prompts.path`` has no names of fields."""
     names = {key: name for key in ("prompt", "answer", "id") if (name := getattr(source, key))}
     setting = next((key for key, name in names.items() if name == field), "id")
-    if source.path is None:
+    if source.path is None or (source.prompt, source.answer) != ("prompt", "answer"):
         return f"Name one of these in source.{setting}"
-    if (source.prompt, source.answer) != ("prompt", "answer"):
-        return (
-            f"Name one of these in source.{setting}; a file of prompts.held_out_path has the fields of prompts.source"
-        )
     written = ", ".join(f"{key}: {name if name in fields else 'FIELD'}" for key, name in names.items())
     return (
         f"Name one of these in source.{setting}, or, in place of prompts.path, set "

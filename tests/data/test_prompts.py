@@ -136,9 +136,7 @@ def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path
     held_out = prepare_held_out(store, settings, 1)
     assert [row["prompt"] for row in training(store, settings, held_out)] == ["a?"]
     write(tmp_path, [{"prompt": "B ?", "answer": "1"}], "other.jsonl")
-    with pytest.raises(
-        DataError, match=r"no field 'q'.*; a file of prompts\.held_out_path has the fields of prompts\."
-    ):
+    with pytest.raises(DataError, match=r"other\.jsonl, line 1: no field 'q'; .*Name one of these in source\.prompt"):
         prepare_held_out(store, settings, 1)
 
 
