@@ -95,14 +95,12 @@ class _Cluster:
 
     def namespace(self) -> Result:
         namespace = self._api.namespace
-        there = {one["metadata"]["name"]: one for one in self._api.read("namespaces")["items"]}
+        there = [one["metadata"]["name"] for one in self._api.read("namespaces")["items"]]
         if namespace not in there:
             like = sorted(name for name in there if name.startswith("mu-grpo-"))
             neighbours = f"; there are {', '.join(like)}" if like else ""
             fix = f"Name another --project or --domain, or make it: {_APPLY}"
             return "failed", f"{namespace} does not exist{neighbours}", fix
-        if (there[namespace].get("status") or {}).get("phase") == "Terminating":
-            return "failed", f"{namespace} is being deleted", f"Wait, and make it again: {_APPLY}"
         return "ok", namespace, ""
 
     def secrets(self) -> Result:

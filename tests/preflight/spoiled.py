@@ -99,11 +99,6 @@ def short_of_disk(cluster: Objects) -> None:
     taint(cluster, "node.kubernetes.io/disk-pressure")
 
 
-@_fails("namespace", f"{NAMESPACE} is being deleted", "make it again: kubectl apply -k")
-def being_deleted(cluster: Objects) -> None:
-    cluster.find("Namespace", NAMESPACE)["status"] = {"phase": "Terminating"}
-
-
 @_fails("nodes for train", "gpu-train-1: asks 960Gi memory, has 959.87Gi memory", "pods.train of the deployment")
 def little_memory_because_of_daemons(cluster: Objects) -> None:
     nodes(cluster, "gpu-train-1")[0]["status"]["allocatable"]["memory"] = "960Gi"
