@@ -6,7 +6,6 @@ bounded memory. Endpoint, region and credentials come from the standard AWS vari
 """
 
 import base64
-import errno
 import hashlib
 import logging
 import math
@@ -67,8 +66,6 @@ _CREDENTIALS = {
 }
 """Problems and their fixes, by the server's error code."""
 _NO_BUCKET = ("NoSuchBucket", "InvalidBucketName")
-_WITHOUT_REASON = "400"
-"""The code of a refused HEAD request, whose answer has no body with the reason."""
 
 _API = create_loader()
 """The description of S3's API. It is read once, because reading it takes most of the time of connecting."""
@@ -113,7 +110,7 @@ def retrying(seconds: float | None = None) -> Retrying:
 
 
 def _transient(error: BaseException) -> bool:
-    if _code(error) in {*_CREDENTIALS, *_NO_BUCKET, _WITHOUT_REASON} or _exists_already(error):
+    if _code(error) in {*_CREDENTIALS, *_NO_BUCKET} or _exists_already(error):
         return False
     if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError | PartialCredentialsError):
         return False
@@ -366,10 +363,6 @@ class Bucket:
             return bool(self._retried(self._fs.metadata, self._path(key)).get(_DIGEST) == digest)
         except FileNotFoundError:
             return False
-        except OSError as error:
-            if error.errno == errno.EINVAL:  # The answer to HEAD holds no reason; the answer to the upload will.
-                return False
-            raise
 
     @property
     def _checked(self) -> bool:
