@@ -130,12 +130,7 @@ class Store:
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} cannot be a store; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
-        try:
-            root = Path(uri).expanduser().absolute()
-        except RuntimeError:
-            raise ArtifactError(
-                f"store: {str(uri)!r}: this machine knows no such user. Name the folder without ~."
-            ) from None
+        root = Path(uri).expanduser().absolute()
         storage: Storage = bucket or Folder(root)
         with disk_errors(root):
             marker = storage.read(MARKER)
