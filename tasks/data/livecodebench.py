@@ -72,9 +72,8 @@ def private_tests(field: str) -> list[dict[str, Any]]:
             texts.append(str(argument))
         elif operation.name not in _OF_A_TEXT:
             raise ValueError(f"private tests are a pickle with {operation.name}; allowed: one text")
-    if len(texts) != 1:
-        raise ValueError(f"private tests are a pickle of {len(texts)} texts; allowed: one")
-    unpacked: list[dict[str, Any]] = json.loads(texts[0])
+    (text,) = texts
+    unpacked: list[dict[str, Any]] = json.loads(text)
     return unpacked
 
 
