@@ -22,7 +22,7 @@ TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.p
 # Modules that store artifacts, word errors, show progress and parse settings. If a change there matters, it changes the
 # settings or the digests in the cache key.
 _NEUTRAL = (
-    *("tasks.store.", "tasks.process.provenance.", "tasks.errors.", "tasks.flyte.", "tasks.process.progress."),
+    *("tasks.store.", "tasks.process.provenance.", "tasks.errors.", "tasks.flyte.", "tasks.process.logs."),
     "tasks.settings.",
 )
 

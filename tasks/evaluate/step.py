@@ -11,7 +11,7 @@ from tasks.data.benchmarks import BenchmarkNote
 from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, accuracy_facts, measure
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.process.interruption import save_on_sigterm
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, ignore_progress
 from tasks.rollout.step import AtLimit, build_requests, decode, parts, progress_callback
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tasks.errors import DataError
 from tasks.experiments.arms import QUESTIONS, Arm, LaboratorySize, Part
 from tasks.experiments.result import LaboratoryResult
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import LOGS

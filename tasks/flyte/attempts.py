@@ -20,8 +20,7 @@ from flytekit.utils.asyn import run_sync
 
 from tasks.errors import DeploymentError, DeviceError, UserError
 from tasks.process.interruption import Interrupted
-from tasks.process.logs import print_any_text
-from tasks.process.progress import end_when_it_hangs
+from tasks.process.logs import end_when_it_hangs, print_any_text
 from tasks.process.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from tasks.data.arithmetic import BOXED, CHARACTERS, Form, Problem
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.settings import TinyPolicySettings, WarmStartSettings
 
 _PAD, _END = "<pad>", "<end>"

@@ -19,8 +19,7 @@ from tasks.formats import percent
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.models.prompts import token_ids
 from tasks.process.interruption import save_on_sigterm, stop_if_late
-from tasks.process.logs import logger
-from tasks.process.progress import Bar, bar
+from tasks.process.logs import Bar, bar, logger
 from tasks.rollout.engine import MISSING, Engine, OnDone, Request, Response, Sampling, Work, engine_of, ignore_progress
 from tasks.settings import RolloutSettings
 from tasks.store import ArtifactRef, Store

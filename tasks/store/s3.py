@@ -33,8 +33,7 @@ from tenacity import (
 )
 
 from tasks.errors import ArtifactError, DamagedError, SettingsError
-from tasks.process.logs import logger
-from tasks.process.progress import bar
+from tasks.process.logs import bar, logger
 from tasks.store.files import RESTORE, StoredFile, atomic_path, disk_fix, sha256, thread_map
 from tasks.store.records import FileEntry
 

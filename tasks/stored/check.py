@@ -9,7 +9,7 @@ from rich.filesize import decimal
 
 from tasks.errors import DamagedError
 from tasks.formats import first_names
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_errors, thread_map
 from tasks.store.layout import MANIFEST

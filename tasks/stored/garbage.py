@@ -16,7 +16,7 @@ from graphlib import TopologicalSorter
 from filelock import FileLock, Timeout
 
 from tasks.errors import ArtifactError
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.store import Store
 from tasks.store.files import disk_errors, sweep
 from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, Kind

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tasks.models.loading import load_tokenizer
 from tasks.models.lora import merge_adapters
 from tasks.process.interruption import save_on_sigterm
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.process.resident import release
 from tasks.rollout.engine import load_engine
 from tasks.rollout.step import RolloutCounts, sample

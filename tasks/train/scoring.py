@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tasks.errors import CollapseError, GateError
 from tasks.models.scorer import MicroBatch, Scorer, pack_flat
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
 from tasks.train.advantages import select

@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.errors import CollapseError, SettingsError
 from tasks.evaluate.step import sample_held_out
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.rollout.engine import Sampling
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store

@@ -12,7 +12,7 @@ import torch
 
 from tasks.errors import CollapseError
 from tasks.models.scorer import Scorer
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
 from tasks.train.backend import Backend

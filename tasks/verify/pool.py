@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tasks.errors import GateError, SettingsError
-from tasks.process.logs import logger
-from tasks.process.progress import Bar, bar
+from tasks.process.logs import Bar, bar, logger
 from tasks.process.resident import load_resident
 from tasks.settings import CodeVerifySettings, FunctionVerifySettings, MathVerifySettings, VerifySettings
 from tasks.settings.functions import find_function

@@ -1,5 +1,6 @@
-"""How much a run tells."""
+"""How much a run tells, and the end of work that hangs, after which another attempt can go on."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ PROGRAM = """
 import sys
 from tasks.store import Store
 from tasks.store.work import run_once
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 
 def make(store, text):
     with bar("make", 2) as progress, store.write("prompts", settings={}, parents={}, seed=0) as draft:
@@ -37,3 +38,36 @@ def test_each_level_shows_its_messages(level: str, progress: bool, found: bool, 
 def test_an_unknown_level_is_named(tmp_path: Path) -> None:
     done = run_python(PROGRAM, str(tmp_path / "store"), MU_GRPO_LOG_LEVEL="loud")
     assert "MU_GRPO_LOG_LEVEL: got 'loud'; allowed: debug, info, warning" in done.stderr
+
+
+HANGING = """
+import io, sys, time
+from tasks.process.logs import bar, end_when_it_hangs
+end_when_it_hangs(1.0)
+sys.stderr = io.StringIO()  # As where output is captured.
+with bar("outer", 2) as outer:
+    for _ in range(2):
+        time.sleep({pause})
+        with bar("inner", 1) as inner:
+            inner.advance()
+        outer.advance()
+time.sleep({after})
+print("ended")
+"""
+
+
+def run(pause: float, after: float) -> subprocess.CompletedProcess[str]:
+    return run_python(HANGING.format(pause=pause, after=after))
+
+
+def test_work_that_advances_is_not_ended_by_the_watchdog() -> None:
+    done = run(pause=0.6, after=1.1)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ended"), done.stderr
+
+
+def test_work_that_hangs_is_ended_with_a_stack_trace() -> None:
+    done = run(pause=30, after=0)
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr
+    assert "line 8" in done.stderr
+    assert "ended" not in done.stdout

@@ -14,7 +14,7 @@ from tasks.errors import DataError
 from tasks.models.loading import load_model
 from tasks.models.step import prepare_policy
 from tasks.process import interruption
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.process.resident import release
 from tasks.rollout.engine import MISSING, Request, Response
 from tasks.rollout.step import AtLimit, generate_shard, progress_callback

@@ -21,7 +21,7 @@ from rich.table import Table
 from scipy import stats
 
 from tasks.evaluate.statistics import DIFFERENCES, interval, interval_of
-from tasks.process.progress import bar
+from tasks.process.logs import bar
 from tasks.report.tables import render_markdown
 
 Values = npt.NDArray[np.float64]
