@@ -22,7 +22,6 @@ from flyteidl.core.execution_pb2 import NodeExecution as NodePhase
 from flyteidl.core.execution_pb2 import TaskExecution as TaskPhase
 from flyteidl.core.execution_pb2 import WorkflowExecution as WorkflowPhase
 from flyteidl.core.identifier_pb2 import WorkflowExecutionIdentifier
-from flyteidl.core.literals_pb2 import Literal as LiteralProto
 from flytekit.clients.auth.exceptions import AuthenticationError, AuthenticationPending
 from flytekit.clients.grpc_utils.deadline_interceptor import scoped_grpc_deadline
 from flytekit.clients.raw import RawSynchronousFlyteClient
@@ -38,8 +37,8 @@ from flytekit.remote.entities import FlyteLaunchPlan
 import tasks.settings
 from tasks.cluster.services import OLDEST_FLYTE, version_numbers
 from tasks.errors import DeploymentError, SettingsError
-from tasks.experiments.result import ReproductionResult
-from tasks.report.summary import PolicyAccuracies, RunSummary
+from tasks.experiments.result import LaboratoryResult, ReproductionResult
+from tasks.report.summary import PolicyAccuracies, RescoredRun, RunSummary
 from tasks.settings import Settings
 from tasks.settings.base import load_yaml
 from tasks.settings.deployment import VARIABLE
@@ -56,7 +55,8 @@ _MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
 _ENDS = ("start-node", "end-node")
 ENDED = ("succeeded", "failed", "aborted", "skipped", "timed_out", "recovered")
 """Last phases of executions and nodes."""
-_RESULTS = {kind.__name__: kind for kind in (RunSummary, PolicyAccuracies, ReproductionResult)}
+_RESULTS = (RunSummary, PolicyAccuracies, RescoredRun, ReproductionResult, LaboratoryResult)
+"""Types of the results of workflows, which are printed as tables."""
 
 
 class NoAnswerError(DeploymentError):
@@ -372,7 +372,7 @@ def _config(path: Path | None) -> tuple[str, Config]:
 
 def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> object:
     """Return the value of an input from its text; ``overridden`` settings are checked by the workflow alone."""
-    kind = getattr(tasks.settings, str((wanted.metadata or {}).get("title", "")), None)
+    kind = getattr(tasks.settings, _title(wanted), None)
     if isinstance(kind, type) and issubclass(kind, Settings) and not overridden:
         kind.parse(_mapping(name, text), f"--set {name}")
     readers: dict[int, tuple[str, Any]] = {
@@ -386,6 +386,11 @@ def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> objec
         return read(text)
     except (ValueError, TypeError):
         raise SettingsError(f"--set {name}: got {text!r}; allowed: {allowed}.") from None
+
+
+def _title(kind: LiteralType) -> str:
+    """Return the name of the class of a type; empty for types that are not classes of this project."""
+    return str((kind.metadata or {}).get("title", ""))
 
 
 def _time(text: str) -> datetime:
@@ -406,9 +411,6 @@ def _mapping(name: str, text: str) -> dict[str, Any]:
 
 
 def _format_output(outputs: Any, name: str, literal: Any) -> str:
-    proto: LiteralProto = literal.to_flyte_idl()
-    type_ = outputs.variable_map[name].type if outputs.variable_map and name in outputs.variable_map else None
-    kind = _RESULTS.get(str((type_.metadata or {}).get("title", ""))) if type_ is not None else None
-    if kind is not None:
-        return str(outputs.get(name, kind))
-    return f"{name}: {outputs.get(name)}" if proto.HasField("scalar") else f"{name}: {proto}"
+    title = _title(outputs.variable_map[name].type)
+    kind = next((kind for kind in _RESULTS if kind.__name__ == title), None)
+    return str(outputs.get(name, kind)) if kind else f"{name}: {literal}"
