@@ -30,7 +30,7 @@ from tasks.flyte.inputs import (
 )
 from tasks.process.logs import logger
 from tasks.process.provenance import process
-from tasks.report.summary import PolicyAccuracies, RescoredRun, RunSummary
+from tasks.report.summary import PolicyAccuracies, RescoredRun, RunSummary, execution_since, summarise
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
@@ -44,7 +44,17 @@ from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
 from tasks.store.files import sweep
+from tasks.store.layout import PAGE_FILE
 from tasks.store.work import work_key
+from tasks.stored.check import check_bucket
+from tasks.stored.runs import (
+    check_training_set,
+    find_artifact,
+    find_reports,
+    find_retrainable,
+    trained_policies,
+    write_reproducibility,
+)
 from tasks.tracking import check_installed
 
 
@@ -120,8 +130,6 @@ def open_run(
     sweep(opened.root)
     verdicts = ""
     if trained_from:  # The verdicts descend from all that the stored run made before.
-        from tasks.stored.runs import find_retrainable, trained_policies
-
         after = trained_policies(opened, find_retrainable(opened, settings, algorithm), trained_from)[-1]
         verdicts = after.parents["verdicts"][0].digest
     operation = settings.named_operation(verdicts)
@@ -202,11 +210,6 @@ def seed_of_week(kickoff: datetime) -> int:
 @uncached
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
-    from tasks.report.summary import execution_since, summarise
-    from tasks.store.layout import PAGE_FILE
-    from tasks.stored.check import check_bucket
-    from tasks.stored.runs import write_reproducibility
-
     opened = Store(inputs.store)
     check_bucket(opened, [report])
     write_reproducibility(opened, report, inputs.settings)
@@ -245,8 +248,6 @@ class OpenRescore(NamedTuple):
 @uncached
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
     """Find the stages of the latest finished run of an algorithm and a seed."""
-    from tasks.stored.runs import find_reports, trained_policies
-
     opened = Store.open(store, create=False)
     trained = trained_policies(opened, find_reports(opened, seed, algorithm or None)[0])[1:]
     return OpenRescore(
@@ -264,8 +265,6 @@ def find_stage(inputs: RunInputs, training: Artifact, algorithm: str) -> FoundSt
     Raises:
         DataError: the stage was trained on prompts of another training set than ``training``, that of this run.
     """
-    from tasks.stored.runs import check_training_set, find_retrainable, trained_policies
-
     store = Store(inputs.store)
     report = find_retrainable(store, inputs.settings, algorithm)
     *before, after = trained_policies(store, report, inputs.trained_from)
@@ -299,8 +298,6 @@ def open_evaluation(
         SettingsError: a field of ``prompts`` or ``evaluate`` is missing or wrong.
         DataError: the store has no such policy.
     """
-    from tasks.stored.runs import find_artifact
-
     check_installed(operation.tracker)
     source = PromptsSettings.parse(prompts.model_dump(mode="json"))
     chosen = with_commits(EvaluateSettings.parse(evaluate.model_dump(mode="json")), operation.mirror)
@@ -316,8 +313,6 @@ def open_evaluation(
 @uncached
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> PolicyAccuracies:
     """Return the accuracies of a policy."""
-    from tasks.stored.check import check_bucket
-
     check_bucket(store := Store(inputs.store), [average])
     return PolicyAccuracies.of(store, average)
 
@@ -325,7 +320,5 @@ def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> PolicyAccu
 @uncached
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
     """Return the differences between the stored verdicts and the new ones."""
-    from tasks.stored.check import check_bucket
-
     check_bucket(store := Store(inputs.store), [*before, *after])
     return RescoredRun.of(store, before, after)

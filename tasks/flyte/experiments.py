@@ -9,6 +9,7 @@ from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.report.summary import RunSummary
 from tasks.settings import ExperimentSettings, RunSettings
 from tasks.store import Store
+from tasks.stored.check import check_bucket
 
 
 class OpenReproduction(NamedTuple):
@@ -70,8 +71,6 @@ def reproduction(
 @uncached
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
     """Return the tables of a reproduction."""
-    from tasks.stored.check import check_bucket
-
     check_bucket(opened := Store(store), [result])
     return ReproductionResult.load(opened, result)
 
@@ -90,7 +89,5 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
 @uncached
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
     """Return the table of a part of the laboratory."""
-    from tasks.stored.check import check_bucket
-
     check_bucket(opened := Store(store), [result])
     return LaboratoryResult.load(opened, result)
