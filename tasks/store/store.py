@@ -130,7 +130,12 @@ class Store:
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} cannot be a store; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
-        root = Path(uri).expanduser().absolute()
+        try:
+            root = Path(uri).expanduser().absolute()
+        except RuntimeError:
+            raise ArtifactError(
+                f"store: {str(uri)!r}: this machine knows no such user. Name the folder without ~."
+            ) from None
         storage: Storage = bucket or Folder(root)
         with disk_errors(root):
             marker = storage.read(MARKER)

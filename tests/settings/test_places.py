@@ -32,8 +32,15 @@ def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pyt
         PolicySettings.parse({"path": text})
 
 
-def test_a_store_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("~nosuchuser/runs", "'~nosuchuser/runs': this machine knows no such user. Name the folder without ~"),
+        ("r" * 300, "File name too long. The file system allows no such name: choose another store"),
+    ],
+)
+def test_a_store_that_cannot_be_made(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for create in (True, False):
-        with pytest.raises(ArtifactError, match=r"File name too long\. The file system allows no such name"):
-            Store.open("r" * 300, create=create)
+        with pytest.raises(ArtifactError, match=message):
+            Store.open(text, create=create)
