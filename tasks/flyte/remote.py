@@ -124,14 +124,20 @@ class Flyte:
             raise self._no_answer(str(error)) from None
 
     def version_warning(self) -> str:
-        """Return a warning if this Flyte is too old or too new for the workflows, otherwise an empty string."""
+        """Return a warning if this Flyte is too old for the workflows, otherwise an empty string.
+
+        Raises:
+            DeploymentError: the server is a Flyte 2, or does not answer.
+        """
         with self._requests():
             version = str(self._remote.client.get_control_plane_version())
         numbers = version_numbers(version)
         if numbers is None or OLDEST_FLYTE <= numbers < (2,):
             return ""
-        oldest = ".".join(map(str, OLDEST_FLYTE))
-        return f"the Flyte at {self.endpoint} is {version}; the workflows need Flyte {oldest} or a newer Flyte 1"
+        wanted = f"the workflows need Flyte {'.'.join(map(str, OLDEST_FLYTE))} or a newer Flyte 1"
+        if numbers >= (2,):
+            raise DeploymentError(f"{self._file}: the Flyte at {self.endpoint} is {version}; {wanted}. Name another.")
+        return f"the Flyte at {self.endpoint} is {version}; {wanted}"
 
     def plan(self, name: str, version: str | None) -> FlyteLaunchPlan:
         """Return the launch plan of a name and version; without a version the one that was registered last.
