@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, TypedDict, TypeVar
 from flytekit import HashMethod
 from flytekit.core.type_engine import TypeEngine
 from flytekit.extras.pydantic_transformer.transformer import PydanticTransformer
+from flytekit.models.types import LiteralType, SimpleType
 
 from tasks.settings import (
     ArithmeticSettings,
@@ -32,9 +33,19 @@ from tasks.store.records import ArtifactRef, Record, StoreRef
 from tasks.store.work import work_key
 
 _models = PydanticTransformer()
-_derive = cache(_models.get_literal_type)
-# Deriving the type of a model is slow. Callers get copies, because Flyte changes the types of optional inputs.
-_models.get_literal_type = lambda hint: copy(_derive(getattr(hint, "__origin__", hint)))
+_derive = _models.get_literal_type
+
+
+@cache
+def _type_of(model: type[FlyteModel]) -> LiteralType:
+    """Derive Flyte's type of a model. Those of records between tasks, which nobody fills in, have no JSON schema."""
+    if issubclass(model, StepInputs):
+        return LiteralType(simple=SimpleType.STRUCT, annotation=_type_of(StoreRef).annotation)
+    return _derive(model)
+
+
+# Callers get copies, because Flyte changes the types of optional inputs.
+_models.get_literal_type = lambda hint: copy(_type_of(getattr(hint, "__origin__", hint)))
 TypeEngine.register_additional_type(_models, FlyteModel)
 Artifact = Annotated[ArtifactRef, HashMethod(attrgetter("digest"))]
 """An artifact as a task's input or output; cache keys hold its digest."""
