@@ -82,6 +82,7 @@ def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
     names: dict[str, Any] = {}
     exec(_PREAMBLE, names)  # noqa: S102 (a constant)
     sys.path.remove(_ROOT)
+    sys.argv = ["program.py"]
     folder = tempfile.mkdtemp()
     os.chdir(folder)
     os.rmdir(folder)  # noqa: PTH106 (in a removed folder no file can be made)
@@ -191,7 +192,11 @@ def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
 
 
 def _flush(stream: Any) -> None:
-    if stream is not None and not getattr(stream, "closed", False):
+    try:
+        closed = stream is None or getattr(stream, "closed", False)
+    except ValueError:  # It has been detached from its buffer.
+        return
+    if not closed:
         stream.flush()
 
 

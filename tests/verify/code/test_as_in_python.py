@@ -10,12 +10,13 @@ from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import asserts, calls, code_settings, fenced, texts
 
 LARGE = "1" + "0" * 4999
-STACK = "resource.RLIMIT_STACK, (1 << 23, 1 << 26)"
 NAMES = "from collections import deque\nfrom fractions import Fraction"
 PRINT = {
     "a standard output put aside": (
         "import io, sys\nreal = sys.stdout\nsys.stdout = io.StringIO()\nprint(5)\nreal.write(sys.stdout.getvalue())"
     ),
+    "a standard output detached": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach())\nprint(5)",
+    "no arguments": "import argparse\nargparse.ArgumentParser().parse_args()\nprint(5)",
     "another file on standard output": "out = open(1, 'w')\nout.write('5')",
     "a standard output of its own, whose flush needs a module": (
         "import os, sys\nclass Fast:\n kept = []\n write = kept.append\n"
@@ -31,7 +32,7 @@ PRINT = {
         "class Other: pass\n@dataclass\nclass Point:\n x: int\n y: Other\n"
         "assert typing.get_type_hints(Point)['y'] is Other\nprint(Point(5, None).x)"
     ),
-    "a limit other than that of CPU time": f"import resource\nresource.setrlimit({STACK})\nprint(5)",
+    "a limit other than CPU time": "import resource as r\nr.setrlimit(r.RLIMIT_STACK, (1 << 23, 1 << 26))\nprint(5)",
     "pickled": "import pickle\nclass Point: x = 5\nprint(pickle.loads(pickle.dumps(Point())).x)",
 }
 RESULTS = {
