@@ -21,7 +21,7 @@ import threading
 import time
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from enum import StrEnum
 from fractions import Fraction
 from operator import index
@@ -46,8 +46,19 @@ IMPORTED = (
     *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
 )
 """Modules that are imported for every program."""
-_KINDS: tuple[type[Any], ...] = (tuple, set, frozenset, deque, bytes, Iterator)
-_COLLECTIONS = {kind.__name__: kind for kind in _KINDS}
+_KINDS: dict[str, tuple[type[Any], Callable[[Any], Iterable[Any]], Callable[[Iterator[Any]], Any]]] = {
+    **{kind.__name__: (kind, iter, kind) for kind in (tuple, set, frozenset, deque, bytes)},
+    "Iterator": (Iterator, iter, iter),
+    "dict": (dict, lambda value: map(list, value.items()), dict),
+    "KeysView": (KeysView, iter, lambda parts: dict.fromkeys(parts).keys()),
+    "ItemsView": (ItemsView, iter, lambda parts: dict(parts).items()),
+    "ValuesView": (ValuesView, iter, lambda parts: dict(enumerate(parts)).values()),
+    "range": (range, lambda value: (value.start, value.stop, value.step), lambda parts: range(*parts)),
+    "complex": (complex, lambda value: (value.real, value.imag), lambda parts: complex(*parts)),
+    # Of texts, such as 1e999999999, Fraction could compute forever.
+    "Fraction": (Fraction, Fraction.as_integer_ratio, lambda parts: Fraction(*map(index, parts))),
+}
+"""Types of results beside those of JSON: a type, its parts, and how it is made of its parts, by name."""
 DIGITS = 50_000
 """Most digits of an integer that is read or written, as in LiveCodeBench."""
 _PREAMBLE = "\n".join(
@@ -274,13 +285,9 @@ def pack(value: Any) -> Any:
             return kind(value)
     if isinstance(value, list):
         return [pack(item) for item in value]
-    for name, collection in _COLLECTIONS.items():
+    for name, (collection, parts, _) in _KINDS.items():
         if isinstance(value, collection):
-            return {name: [pack(item) for item in value]}
-    if isinstance(value, dict):
-        return {"dict": [[pack(key), pack(item)] for key, item in value.items()]}
-    if isinstance(value, Fraction):
-        return {"Fraction": [value.numerator, value.denominator]}
+            return {name: [pack(part) for part in parts(value)]}
     if hasattr(value, "tolist"):
         return pack(value.tolist())
     raise TypeError(f"{type(value).__name__} is not a plain type")
@@ -297,14 +304,9 @@ def unpack(packed: Any) -> Any:
     if not isinstance(packed, dict):
         return packed
     ((kind, content),) = packed.items()
-    if kind == "dict":
-        return {unpack(key): unpack(item) for key, item in content}
-    if kind not in (*_COLLECTIONS, "Fraction"):
+    if kind not in _KINDS:
         raise ValueError(f"unknown kind {kind!r}")
-    items = (unpack(item) for item in content)
-    if kind == "Fraction":
-        return Fraction(*map(index, items))  # of texts, such as 1e999999999, it could compute forever
-    return items if kind == "Iterator" else _COLLECTIONS[kind](items)
+    return _KINDS[kind][2](unpack(part) for part in content)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,10 @@ RESULTS = {
         asserts("assert [*f(3)] == [1, b'2', deque([3]), Fraction(1, 3)]", setup=NAMES),
         "import fractions\ndef f(n): yield from (1, b'2', deque([n]), fractions.Fraction(1, n))",
     ),
+    "a range, a complex number and views of a dict": (
+        asserts("assert f(3)[:4] == [range(0, 3, 2), 1j, {4}, {(4, 5)}]", "assert [*f(3)[4]] == [5]"),
+        "def f(n):\n d = {4: 5}\n return [range(0, n, 2), 1j, d.keys(), d.items(), d.values()]",
+    ),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
     "a number of LiveCodeBench's length, read and written": (texts((LARGE, LARGE)), "print(int(input()))"),
 }

@@ -217,8 +217,3 @@ def test_the_tolerance_holds_on_both_sides(value, share):
 def test_unpack_refuses_other_values(packed):
     with pytest.raises((ValueError, TypeError)):
         unpack(packed)
-
-
-def test_pack_refuses_other_types():
-    with pytest.raises(TypeError, match="object is not a plain type"):
-        pack([object()])

@@ -77,6 +77,7 @@ CALLS = {
     "answers with deep nesting": (CALLED, "import json\njson.dumps = lambda *_: '[' * 99999\ndef add(a, b): return 5"),
     "returns itself": (CALLED, "def add(a, b):\n x = []\n x.append(x)\n return x"),
     "a type that lies": (CALLED, "class Lie:\n def tolist(self): return self\ndef add(a, b): return Lie()"),
+    "a type that is not plain": (calls("f", ([], None)), "def f(): return object()"),
     "has no such function": (CALLED, "def sub(a, b): return 5"),  # but operator has, which it may take as imported
     "has no such function, asserted": (asserts("assert gcd(2, 4) == 2"), ""),
     "has no such function, but Python": (asserts("assert max(2, 4) == 4"), ""),
