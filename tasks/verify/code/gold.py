@@ -144,33 +144,34 @@ def _assertion(line: str, setup: str, setup_names: set[str]) -> Test:
 
 
 class _CallReplacer(ast.NodeTransformer):
-    """A transformer that replaces outermost calls by ``value_0``, ...; calls of ``excluded`` names stay."""
+    """A transformer that replaces outermost calls with attributes by ``value_0``, ..., but not ``excluded`` names."""
 
     def __init__(self, excluded: set[str]) -> None:
-        self.calls: list[ast.Call] = []
+        self.calls: list[ast.expr] = []
         self._excluded = excluded
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
+    def visit_Call(self, node: ast.expr) -> ast.AST:
         name = _root_name(node)
         if name is None or name in self._excluded:
             return self.generic_visit(node)
         self.calls.append(node)
         return ast.Name(f"value_{len(self.calls) - 1}", ast.Load())
 
+    visit_Attribute = visit_Call
 
-def _root_name(call: ast.Call) -> str | None:
-    """Return the first name of a call, such as Solution of ``Solution().add(2, 3)``.
 
-    It is None for a module of the preamble, such as math of ``math.isclose(x, 1)``.
+def _root_name(node: ast.AST) -> str | None:
+    """Return the first name of a call, or of an attribute of its result, such as f of ``f(2).g(3)`` and ``f(2).x``.
+
+    It is None without a call, and for a module of the preamble, such as math of ``math.isclose(x, 1)``.
     """
-    node = call.func
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    if isinstance(node, ast.Name) and node is not call.func and node.id in IMPORTED:
-        return None
+    parent, calls = node, False
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else None
+        calls |= isinstance(node, ast.Call)
+        parent, node = node, node.func if isinstance(node, ast.Call) else node.value
+    if not calls or not isinstance(node, ast.Name) or (isinstance(parent, ast.Attribute) and node.id in IMPORTED):
+        return None
+    return node.id
 
 
 def _bound_names(tree: ast.AST) -> set[str]:

@@ -11,23 +11,14 @@ from hypothesis import strategies as st
 from tasks.verify.code.confine import allowed_calls
 from tasks.verify.code.gold import read_gold, same_text, same_value
 from tasks.verify.code.launcher import pack, unpack
-from tests.verify.helpers import asserts, calls, texts
+from tests.verify.helpers import asserts, calls
 
 LONGEST = 1 << 20
 
 
 def asked(gold):
-    """The mode of every test, and what its program is asked."""
-    tests = read_gold(gold, LONGEST)
-    return [(test.mode, test.given if test.mode == "run" else json.loads(test.given)) for test in tests]
-
-
-def test_tests_with_standard_input_and_output():
-    gold = texts(("2 3\n", "5\n"), ("", "0"))
-    assert asked(gold) == [("run", b"2 3\n"), ("run", b"")]
-    held = [[test.holds(output, 0.0, None) for output in (b"5", b"0")] for test in read_gold(gold, LONGEST)]
-    assert held == [[True, False], [False, True]]
-    assert asked('{"inputs": ["1"], "outputs": ["2"], "fn_name": null}') == [("run", b"1")]
+    """The mode of every test that calls functions, and what its program is asked."""
+    return [(test.mode, json.loads(test.given)) for test in read_gold(gold, LONGEST)]
 
 
 @pytest.mark.parametrize(
@@ -38,23 +29,19 @@ def test_tests_with_standard_input_and_output():
 def test_tests_that_call_a_function(gold):
     assert asked(gold) == [("call", {"call": "add", "arguments": [[2, 3], "a"]})]
     (test,) = read_gold(gold, LONGEST)
-    assert test.holds(b'[{"tuple": [5]}]', 0.0, None)
-    assert not test.holds(b"[[6]]", 0.0, None)
+    assert [test.holds(output, 0.0, None) for output in (b'[{"tuple": [5]}]', b"[[6]]")] == [True, False]
 
 
 @pytest.mark.parametrize(
     ("line", "functions", "expressions", "check"),
     [
-        ("assert f(2) == 3", ["f"], ["f(2)"], "assert value_0 == 3"),
         ("assert not f(2)", ["f"], ["f(2)"], "assert not value_0"),
         ("assert f(g(2), [1]) == (1, 2), 'why'", ["f", "g"], ["f(g(2), [1])"], "assert value_0 == (1, 2), 'why'"),
-        ("assert abs(f(2) - 3.1) < 1e-3", ["f"], ["f(2)"], "assert abs(value_0 - 3.1) < 0.001"),
         ("assert set(f(2)) == set(f(3))", ["f"], ["f(2)", "f(3)"], "assert set(value_0) == set(value_1)"),
         ("assert math.isclose(f(2), 3, rel_tol=0.1)", ["f"], ["f(2)"], "assert math.isclose(value_0, 3, rel_tol=0.1)"),
-        ("assert Solution().f(2) == 3", ["Solution"], ["Solution().f(2)"], "assert value_0 == 3"),
+        ("assert Solution().f(2).x == 3", ["Solution"], ["Solution().f(2).x"], "assert value_0 == 3"),
         ("assert ''.join(f('a')) == 'a'", ["f"], ["f('a')"], "assert ''.join(value_0) == 'a'"),
         ("assert sum(10, 15) == 6", ["sum"], ["sum(10, 15)"], "assert value_0 == 6"),  # a program's own sum
-        ("assert f(math.pi) == 3", ["f"], ["f(math.pi)"], "assert value_0 == 3"),
         # Modules that are always there are not the program's, whatever functions it has.
         ("assert copy(math.pi) == 2", ["copy"], ["copy(math.pi)"], "assert value_0 == 2"),
         ("assert operator.neg(f(math.floor(2)))", ["f"], ["f(math.floor(2))"], "assert operator.neg(value_0)"),
