@@ -7,6 +7,7 @@ expected values, because they are not in this process.
 """
 
 import atexit
+import builtins
 import dis
 import gc
 import json
@@ -231,7 +232,8 @@ def _call(text: str, names: dict[str, Any]) -> None:
         alone = name in own and not hasattr(own.get("Solution"), name)  # LiveCodeBench prefers the method.
         values = [(own[name] if alone else getattr(own["Solution"](), name))(*request["arguments"])]
     else:
-        scope = {name: preamble[name] for name in IMPORTED}
+        scope = {name: value for name, value in own.items() if not hasattr(builtins, name)}
+        scope |= {name: preamble[name] for name in IMPORTED}
         exec(request["setup"], scope)  # noqa: S102 (of the gold answer)
         scope |= {name: own[name] for name in request["functions"]}
         values = [eval(expression, scope) for expression in request["expressions"]]  # noqa: S307 (of the gold answer)

@@ -52,7 +52,13 @@ RESULTS = {
         asserts("assert f(3)[:4] == [range(0, 3, 2), 1j, {4}, {(4, 5)}]", "assert [*f(3)[4]] == [5]"),
         "def f(n):\n d = {4: 5}\n return [range(0, n, 2), 1j, d.keys(), d.items(), d.values()]",
     ),
+    "attributes of results, and arguments that the program defines": (
+        asserts("assert f(inc, P.X).v == 3", "assert re.match('4', f(str, max(2, 4)).v).end() == 1"),
+        "max = 0\nclass P:\n X = 2\n def __init__(self, v): self.v = v\n"
+        "def inc(x): return x + 1\ndef f(g, x): return P(g(x))",
+    ),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
+    "no function": ('{"inputs": ["1", "2"], "outputs": ["2", "3"], "fn_name": null}', "print(int(input()) + 1)"),
     "a number of LiveCodeBench's length, read and written": (texts((LARGE, LARGE)), "print(int(input()))"),
 }
 
