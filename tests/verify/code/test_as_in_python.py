@@ -58,6 +58,7 @@ RESULTS = {
         "def inc(x): return x + 1\ndef f(g, x): return P(g(x))",
     ),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
+    "the item of a list, as in APPS": (calls("f", ([2], [3]), ([4], [5])), "def f(x): return x + 1"),
     "no function": ('{"inputs": ["1", "2"], "outputs": ["2", "3"], "fn_name": null}', "print(int(input()) + 1)"),
     "a number of LiveCodeBench's length, read and written": (texts((LARGE, LARGE)), "print(int(input()))"),
 }

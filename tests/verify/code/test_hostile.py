@@ -86,6 +86,8 @@ CALLS = {
         asserts("assert math.isclose(f(2), 4.0)"),
         "class math: isclose = lambda *_: True\ndef f(x): return 0",
     ),
+    "gives the item of longer lists": (calls("f", ([2], [3]), ([4], [5, 6])), "def f(x): return x + 1"),
+    "returns nothing, as every list holds": (calls("f", ([2], [None])), "def f(x): pass"),
     "knows the first test": (CALLED, "def add(a, b): return 5"),
     "counts its calls": (CALLED, "n = [5, 50]\ndef add(a, b): return n.pop(0)"),
 }
