@@ -26,12 +26,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 from tasks.verify.code.launcher import IMPORTED, unpack
 
 Run = Callable[[str, str, bytes], bytes | None]
 """A function that runs a program in a mode with an input, and returns its output, or None if it failed."""
+_PREAMBLE_NAMES = {*IMPORTED, *(name for module in IMPORTED for name in dir(import_module(module)))}
 READING_SECONDS = 10.0
 """CPU seconds to read the output of a program. The longest output takes a tenth, unless it is made to be slow."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
@@ -130,8 +132,11 @@ def _assertion(line: str, setup: str, setup_names: set[str]) -> Test:
             break
     else:
         raise ValueError(f"{line!r} calls no function of the program")
-    if any(_bound_names(tree) & {node.id for node in ast.walk(call) if isinstance(node, ast.Name)} for call in calls):
+    if any(_bound_names(tree) & _used_names(call) for call in calls):
         raise ValueError(f"{line!r} calls a function of the program with a name that the assertion binds")
+    known = {*_bound_names(tree), *setup_names, *_PREAMBLE_NAMES, *(f"value_{index}" for index in range(len(calls)))}
+    if "*" not in setup_names and (unknown := _used_names(tree) - known):
+        raise ValueError(f"{line!r} uses {min(unknown)}, which may be of the program, outside of its calls")
     called = {_root_name(node) for call in calls for node in ast.walk(call) if isinstance(node, ast.Call)}
     functions = sorted(name for name in called if name is not None and name not in excluded)
     expressions, check = [ast.unparse(call) for call in calls], f"{setup}\n{ast.unparse(tree)}"
@@ -175,6 +180,10 @@ def _root_name(node: ast.AST) -> str | None:
     if not calls or not isinstance(node, ast.Name) or (isinstance(parent, ast.Attribute) and node.id in IMPORTED):
         return None
     return node.id
+
+
+def _used_names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _bound_names(tree: ast.AST) -> set[str]:
