@@ -95,7 +95,7 @@ def _text(given: str, expected: str) -> Test:
     def holds(output: bytes, tolerance: float, _run: Run) -> bool:
         return same_text(expected, output.decode(), tolerance)
 
-    return Test("run", given.encode(errors="surrogatepass"), holds)
+    return Test("run", given.encode(), holds)
 
 
 def _call(name: str, given: Any, expected: Any, wrapped: bool) -> Test:
