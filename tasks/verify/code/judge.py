@@ -14,11 +14,11 @@ from tasks.verify.code.launcher import End
 from tasks.verify.verdicts import Outcome
 
 _TRIAL = """
-import errno, os, socket, tempfile
+import errno, os, socket
 for what, attempt in (
     ("reach the network", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)),
     ("start processes", os.fork),
-    ("write files", lambda: open(tempfile.gettempdir() + "/mu-grpo", "w")),
+    ("write files", lambda: open("/tmp/mu-grpo", "w")),
 ):
     try:
         attempt()

@@ -1,9 +1,8 @@
 """Launcher: a process that forks a confined process for every run of a program.
 
 The launcher has no gold answers. It gets a program as the descriptor of a file in memory, which only the forked process
-reads. Its environment holds only constants, and its working folder is empty and removed. A program can change
-everything in its own process, ``_play`` included, and so fake the values that its functions return. It cannot copy the
-expected values, because they are not in this process.
+reads. Its environment holds only constants. A program can change everything in its own process, ``_play`` included, and
+so fake the values that its functions return. It cannot copy the expected values, because they are not in this process.
 """
 
 import atexit
@@ -17,7 +16,6 @@ import select
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import types
@@ -95,9 +93,7 @@ def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
     exec(_PREAMBLE, names)  # noqa: S102 (a constant)
     sys.path.remove(_ROOT)
     sys.argv = ["program.py"]
-    folder = tempfile.mkdtemp()
-    os.chdir(folder)
-    os.rmdir(folder)  # noqa: PTH106 (in a removed folder no file can be made)
+    os.chdir("/")  # Relative paths of a program do not lead into the verifier's folder.
     confinement = Confinement(limits)
     gc.collect()
     gc.freeze()

@@ -16,6 +16,7 @@ PRINT = {
         "import io, sys\nreal = sys.stdout\nsys.stdout = io.StringIO()\nprint(5)\nreal.write(sys.stdout.getvalue())"
     ),
     "a standard output detached": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach())\nprint(5)",
+    "the current folder": "import os\nprint(5 if os.getcwd() else 6)",
     "no arguments": "import argparse\nargparse.ArgumentParser().parse_args()\nprint(5)",
     "another file on standard output": "out = open(1, 'w')\nout.write('5')",
     "a standard output of its own, whose flush needs a module": (
