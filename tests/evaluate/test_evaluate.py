@@ -85,23 +85,23 @@ def row(problem: object, index: int, outcome: str, reward: float | None = None, 
 
 
 def test_metrics_of_known_samples() -> None:
-    outcomes = {"a": ["correct", "wrong", "correct"], "b": ["timeout", "correct", "no_answer"]}
+    outcomes = {"a": ["correct", "wrong", "correct"], "b": ["timeout", "wrong", "no_answer"]}
     samples = [
         row(problem, index, outcome, level=level)
         for level, problem in enumerate(outcomes, 1)
         for index, outcome in zip([0, 1, GREEDY], outcomes[problem], strict=True)
     ]
-    metrics = measure(samples, [0, 1, -1, 0], 2, "held_out")
-    assert metrics["accuracy"]["value"] == 0.5
+    metrics = measure(samples, [0, 1, -1, 1], 2, "held_out")
+    assert metrics["accuracy"]["value"] == 0.25
     assert metrics["greedy"]["value"] == 0.5
-    assert {k: one["value"] for k, one in metrics["pass"].items()} == {"1": 0.5, "2": 1.0}
-    assert metrics["majority"]["value"] == 0.75
-    shares = {"accuracy": [0.5, 0.5], "majority": [0.5, 1.0], "greedy": [1.0, 0.0], "working": [0.5, 0.5]}
+    assert {k: one["value"] for k, one in metrics["pass"].items()} == {"1": 0.25, "2": 0.5}
+    assert metrics["majority"]["value"] == 0.25
+    shares = {"accuracy": [0.5, 0.0], "majority": [0.5, 0.0], "greedy": [1.0, 0.0], "working": [0.5, 0.0]}
     assert metrics["by_problem"] == shares
-    assert metrics["working"]["value"] == 0.5
-    assert [metrics[name] for name in ("k", "problems", "response_tokens", "truncated")] == [2, 2, 10.5, 0.25]
-    assert metrics["by_level"] == {"1": 0.5, "2": 0.5}
-    assert metrics["outcomes"] == {"correct": 3, "wrong": 1, "timeout": 1, "no_answer": 1}
+    assert metrics["working"]["value"] == 0.25
+    assert [metrics[name] for name in ("k", "problems", "response_tokens", "truncated")] == [2, 2, 10.5, 0.5]
+    assert metrics["by_level"] == {"1": 0.5, "2": 0.0}
+    assert metrics["outcomes"] == {"correct": 2, "wrong": 2, "timeout": 1, "no_answer": 1}
 
 
 def test_the_interval_of_zero_accuracy_has_a_width() -> None:
