@@ -1,13 +1,14 @@
 """Every arm is a run that the settings allow, and asks what its question says; runs that collapse are compared too."""
 
+import pyarrow as pa
 import pytest
 
 from tasks.experiments import laboratory
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, LaboratorySize, Part
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.layout import CURVE_FILE
-from tasks.store.tables import CURVE, write_table
+from tasks.store.layout import CURVE_FILE, METRICS_FILE
+from tasks.store.tables import CURVE, save_table, write_table
 from tools import ROOT
 
 
@@ -25,18 +26,34 @@ def test_every_arm_is_a_run(part: Part, size: LaboratorySize) -> None:
     assert question.reference in {arm.name for arm in question.arms}
 
 
-def study(store: Store, seed: int, last: int) -> ArtifactRef:
+def study(store: Store, seed: int, solved: list[float], last: int = 8, peak: float = 0.5) -> ArtifactRef:
     """A study of 8 updates, evaluated after every second, or one that collapsed after ``last`` of them."""
-    rest = {"accuracy": 0.5, "problem_accuracy": [0.0, 1.0], "working": None, "response_tokens": 1.0}
+    accuracies = {0: seed / 16, 2: 0.5, 4: peak, 6: 0.5, last: sum(solved) / len(solved)}
+    rest = {"problem_accuracy": solved, "working": None, "response_tokens": 1.0}
+    rows = [{"update": update, "accuracy": accuracy, **rest} for update, accuracy in accuracies.items()]
+    metrics = {"tokens": [100, 300], "veto_fraction": [peak, None], "clip_fraction": [0.2, 0.4]}
     with store.write("study", settings={}, parents={}, seed=seed) as draft:
-        write_table(draft.path / CURVE_FILE, [{"update": update, **rest} for update in (0, 2, 4, 6, last)], CURVE)
+        write_table(draft.path / CURVE_FILE, rows, CURVE)
+        save_table(draft.path / METRICS_FILE, pa.table(metrics))
         draft.facts.update(stopped="" if last == 8 else "a gate")
     return draft.ref
 
 
-def test_a_collapse_does_not_shorten_the_runs_of_a_part(store: Store) -> None:
-    question, studies = QUESTIONS["a"], []
-    for arm in question.arms:
-        last = 7 if arm.name == question.reference else 8
-        studies += [study(store, len(studies), 7), study(store, len(studies) + 1, last)]
-    assert laboratory.LaboratoryResult.load(store, laboratory.compare_arms(store, "a", studies)).updates == 8
+def test_arms_are_compared_with_the_reference_although_runs_collapse(store: Store) -> None:
+    low, high = [0.0, 0.25, 0.5] * 20, [0.5, 0.75, 1.0] * 20
+    names, studies = [arm.name for arm in QUESTIONS["a"].arms], []
+    for name in names:
+        collapsed = {"last": 7} if name == QUESTIONS["a"].reference else {}
+        studies += [study(store, seed, low, **collapsed) for seed in (2, 4)]
+    studies[:2] = study(store, 0, high, peak=0.9), study(store, 1, [0.0, 1.0, 1.0] * 20, last=7)
+    result = laboratory.LaboratoryResult.load(store, laboratory.compare_arms(store, "a", studies))
+    assert (result.updates, result.seeds, result.problems, result.base) == (8, 2, 60, 3 / 16)
+    assert [arm.name for arm in result.arms] == names
+    first, same, reference = result.arms[0], result.arms[1], result.arms[names.index(result.reference)]
+    assert first.by_seed == pytest.approx([0.75, 2 / 3])
+    assert (first.stopped, reference.stopped) == (["a gate"], ["a gate"] * 2)
+    assert first.accuracy.value == pytest.approx(17 / 24)
+    assert first.difference.value == pytest.approx(17 / 24 - 0.25)
+    assert (first.best, first.vetoed, first.clipped) == pytest.approx((0.5 * (0.9 + 2 / 3), 0.25 * 0.7, 0.35))
+    assert (reference.difference, reference.p, same.difference.value, same.p) == (None, None, 0, 1)
+    assert first.p < 0.5
