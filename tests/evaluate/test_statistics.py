@@ -60,12 +60,6 @@ def test_with_equal_differences_p_is_that_of_a_sign_test() -> None:
         assert p == pytest.approx(stats.binomtest(pairs, pairs).pvalue, rel=0.2)
 
 
-@pytest.mark.parametrize("problems", [1, 3, 30])
-def test_intervals_of_shares_cover_the_truth_at_every_accuracy(problems: int) -> None:
-    covered, accuracy = coverage.exact(problems)
-    assert covered > 0.945, accuracy
-
-
 @pytest.mark.parametrize(
     "cell",
     [
