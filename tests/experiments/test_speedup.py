@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tasks.evaluate.statistics import Interval
 from tasks.experiments import speedup
 from tasks.experiments.runs import SystemRun, engine_work
-from tasks.experiments.speedup import speeds_of, split_causes, training_time
+from tasks.experiments.speedup import speeds_of, split_causes, times_of, training_time
 from tasks.report.history import EvaluatedPolicy
 from tasks.store.records import Manifest
 from tests.experiments.planted import PASS, ROW, Sampled, planted, sampled
@@ -187,18 +187,23 @@ def test_runs_of_different_length_or_seed_are_not_compared() -> None:
     assert not found([ours], [planted("grpo", made, seed=1, **PHASES)])
 
 
-@pytest.mark.parametrize(("ours", "theirs", "ratio"), [(0.5, 0.1, 2.0), (0.5, 0.4, 2.0), (0.3, 0.4, None)])
+@pytest.mark.parametrize(("ours", "theirs", "ratio"), [(0.5, 0.1, 4.0), (0.5, 0.4, 4.0), (0.3, 0.4, None)])
 def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, theirs: float, ratio: float | None) -> None:
     """The base policy has an accuracy of 0.3, which is above a baseline that collapsed."""
 
-    def run(system: str, seconds: float, last: float) -> SystemRun:
-        made = planted(system, Sampled(), optimize=seconds)
+    def run(system: str, seed: int, seconds: float, generate: float, last: float) -> SystemRun:
+        made = planted(system, Sampled(), seed, optimize=seconds - generate, generate=generate)
         evaluated = [
             EvaluatedPolicy.model_construct(stage=stage, updates=8 * stage, accuracy=Interval(level, 0, 1))
             for stage, level in enumerate((0.3, last))
         ]
         return replace(made, history=replace(made.history, evaluated=evaluated))
 
-    speeds = speeds_of([run("mu_grpo", 5, ours), run("grpo", 10, theirs)], "mu_grpo", ["grpo"])
-    (to_level,) = (one for one in speeds if one.name == speedup.TO_LEVEL)
-    assert (to_level.ratio, to_level.by_seed) == (ratio, [ratio])
+    runs = [run("mu_grpo", 0, 5, 1, ours), run("mu_grpo", 1, 5, 1, ours)]
+    runs += [run("grpo", 0, 10, 4, theirs), run("grpo", 1, 40, 9, theirs)]
+    speeds = {one.name: (one.ratio, one.by_seed) for one in speeds_of(runs, "mu_grpo", ["grpo"])}
+    assert speeds[speedup.TO_LEVEL] == (pytest.approx(ratio), [2.0, 8.0] if ratio else [None, None])
+    assert speeds[speedup.END_TO_END] == (pytest.approx(4.0), [2.0, 8.0])
+    assert speeds[speedup.GENERATION] == (pytest.approx(6.0), [4.0, 9.0])
+    mean = times_of(runs)[1]
+    assert (mean.system, mean.updates, mean.wall_clocks, mean.ledger["generate"]) == ("grpo", 8, [10, 40], 6.5)
