@@ -17,6 +17,8 @@ Span = tuple[float, float]
 SHARES: Span = (0.0, 1.0)
 DIFFERENCES: Span = (-1.0, 1.0)
 _DRAWS = 10_000
+_WEIGHTS_AT_ONCE = 2**23
+"""Weights of problems that are in memory at once, of as many draws as have so many: 64 MiB."""
 FEWEST_PAIRS = 6
 """Smallest number of pairs for the signed-rank test over runs: with five no outcome reaches the 5 % level."""
 
@@ -79,14 +81,22 @@ def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
     for name in dict.fromkeys(name for one in models for name in one):
         having = [index for index, one in enumerate(models) if name in one]
         weight_M = [1 / (len(models) * len(models[index])) for index in having]
-        # Problems with equal values share the sum of their weights, so that many problems need no more memory.
+        # Problems with equal values share the sum of their weights, which takes less time.
         values_RP = np.concatenate([models[index][name] for index in having])
         values_RP, count_P = np.unique(values_RP, axis=1, return_counts=True)
         weights_DR = np.hstack([seed_weights[index] * one for index, one in zip(having, weight_M, strict=True)])
-        weights_DP, unseen_D = random.standard_gamma(count_P, (_DRAWS, len(count_P))), random.exponential(size=_DRAWS)
-        seen_D = ((weights_DR @ values_RP) * weights_DP).sum(axis=1)
+        seen_D, sum_D = np.empty(_DRAWS), np.empty(_DRAWS)
+        draws_at_once = max(1, _WEIGHTS_AT_ONCE // len(count_P))
+        for start in range(0, _DRAWS, draws_at_once):
+            some = slice(start, start + draws_at_once)
+            means_DP = weights_DR[some] @ values_RP
+            weights_DP = random.standard_gamma(count_P, means_DP.shape)
+            sum_D[some] = weights_DP.sum(axis=1)
+            means_DP *= weights_DP
+            seen_D[some] = means_DP.sum(axis=1)
+        unseen_D = random.exponential(size=_DRAWS)
         for bound_D, extreme in ((low_D, span[0]), (high_D, span[1])):
-            bound_D += (seen_D + unseen_D * extreme * sum(weight_M)) / (weights_DP.sum(axis=1) + unseen_D)
+            bound_D += (seen_D + unseen_D * extreme * sum(weight_M)) / (sum_D + unseen_D)
     return Draws(mean(models), np.clip(low_D, *span), np.clip(high_D, *span))
 
 
