@@ -1,12 +1,15 @@
 """Tables of the command ``inspect``, which shows the responses of a stage."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich import box
 from rich.console import Group
 from rich.markup import escape
@@ -18,12 +21,12 @@ from tasks.settings import OptimizeSettings
 from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
-from tasks.store.tables import RESPONSE, read_table
+from tasks.store.tables import RESPONSE, read_table, stream_table
 from tasks.stored.runs import find_artifact, find_reports, run_of
 from tasks.stored.unfinished import Responses, find_unfinished
 
-_TEXTS = [*RESPONSE, "prompt", "answer", "response"]
-_COLUMNS = [*_TEXTS, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
+_NAMED = [*RESPONSE, "finish_reason", "policy"]
+_SHOWN = [*RESPONSE, "prompt", "answer", "response", "response_token_ids", "engine_logp"]
 
 
 @dataclass(frozen=True)
@@ -87,37 +90,51 @@ def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
 
 
 def read_responses(store: Store, responses: Responses) -> list[dict[str, Any]]:
-    """Return responses with their verdicts and advantages; unknown values are None."""
-    rollouts = pa.concat_tables(
-        [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(responses.rollouts)]
-    )
+    """Return name, file, verdict and advantage of all responses; unknown values are None.
+
+    Texts and tokens of a stage can be larger than the memory. They are read part by part, and of each part only what
+    the advantages need is kept.
+    """
+    parts, paths = [], []
+    for folder in store.paths(responses.rollouts):
+        for table in stream_table(folder / ROLLOUTS_FILE, [*_NAMED, "response_token_ids", "engine_logp"]):
+            lengths, finite = pc.list_value_length(table["response_token_ids"]), _finite(table["engine_logp"])
+            parts.append(table.select(_NAMED).append_column("tokens", lengths).append_column("finite", [finite]))
+            paths += [folder / ROLLOUTS_FILE] * table.num_rows
+    rollouts = pa.concat_tables(parts)
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
     advantages: list[float | None] = [None] * rollouts.num_rows
+    named = rollouts.select(RESPONSE).to_pylist()
     if responses.verdicts is not None:
         verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if responses.policy:
-            advantages = _advantages(store, responses, responses.policy, rollouts, verdicts)
-    # Token ids and log-probabilities stay in Arrow: only those of shown responses are converted to Python.
-    columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
+            reward_R = verdicts["reward"].to_numpy().astype(np.float32)
+            advantages = _advantages(store, responses, responses.policy, rollouts, reward_R)
     return [
-        {**row, **dict(zip(columns, lists, strict=True)), **verdict, "advantage": advantage}
-        for row, verdict, advantage, *lists in zip(
-            rollouts.select(_TEXTS).to_pylist(), judged, advantages, *columns.values(), strict=True
-        )
+        {**row, **verdict, "advantage": advantage, "path": path}
+        for row, verdict, advantage, path in zip(named, judged, advantages, paths, strict=True)
     ]
 
 
+def _finite(lists: pa.ChunkedArray) -> pa.Array:
+    """Return whether all values of each list are finite."""
+    infinite = pc.invert(pc.is_finite(pc.list_flatten(lists)))
+    rows = pc.list_parent_indices(lists.combine_chunks()).filter(infinite.combine_chunks())
+    return pc.invert(pc.is_in(pa.array(range(len(lists))), rows.cast(pa.int64())))
+
+
 def _advantages(
-    store: Store, responses: Responses, policy: Manifest, rollouts: pa.Table, verdicts: pa.Table
+    store: Store, responses: Responses, policy: Manifest, rollouts: pa.Table, reward_R: npt.NDArray[np.float32]
 ) -> list[float | None]:
     """Return the advantages that a policy was trained with; None for responses that the updates left out.
 
     The trainer also leaves out responses for which its own log-probabilities are not finite; they are not None here.
     """
     from tasks.train.advantages import select  # torch takes seconds to load.
-    from tasks.train.batches import collect, plan_batches
-    from tasks.train.scoring import draws, finite_responses
+    from tasks.train.batches import Ragged, plan_batches
+    from tasks.train.batches import Responses as Sampled
+    from tasks.train.scoring import draws
 
     values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
     settings = OptimizeSettings.parse(values, f"{policy.ref} optimize")
@@ -128,20 +145,39 @@ def _advantages(
     for sampler, rows in groupby(rollouts["policy"].to_pylist()):
         count = sum(1 for _ in rows)
         sampled = rollouts.slice(start, count)
-        judged = verdicts.slice(start, count)
+        # Advantages depend on the numbers of tokens, and not on the tokens.
+        ends = np.concatenate([[0], sampled["tokens"].to_numpy().cumsum()])
+        tokens = Ragged(np.zeros(0), ends)
+        batch = Sampled(
+            prompt_tokens=tokens,
+            response_tokens=tokens,
+            engine_logp=tokens,
+            reward_R=reward_R[start : start + count],
+            group_R=np.arange(count) // sampling["responses_per_prompt"],
+            truncated_R=pc.equal(sampled["finish_reason"], "length").to_numpy(),
+        )
         start += count
-        batch = collect([sampled], [judged], sampling["responses_per_prompt"])
         alternated = sampler.partition("+")[2]
         seed = (policy.seed, policy.facts["stage"] - 1, int(alternated or updates))
         # Rows of a refresh are in the order of its updates already.
         batches = [np.arange(count)] if alternated else plan_batches(batch, batch.group_size, seed[:2])
-        not_finite_R = ~finite_responses(np.asarray(batch.engine_logp.flat, dtype=np.float32), batch)
-        selection = select(
-            batch, settings, sampling["max_new_tokens"], not_finite_R, draws(count, np.concatenate(batches), seed)
-        )
+        draw_R = draws(count, np.concatenate(batches), seed)
+        selection = select(batch, settings, sampling["max_new_tokens"], ~sampled["finite"].to_numpy(), draw_R)
         pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
         advantages += [advantage if takes_part else None for advantage, takes_part in pairs]
     return advantages
+
+
+def _whole(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return responses with their prompts, texts and tokens."""
+    prompts = pa.array(sorted({row["prompt_id"] for row in rows}))
+    found = {
+        (row["prompt_id"], row["sample_index"]): row
+        for path in dict.fromkeys(row["path"] for row in rows)
+        for table in stream_table(path, _SHOWN)
+        for row in table.filter(pc.is_in(table["prompt_id"], prompts)).to_pylist()
+    }
+    return [{**found[row["prompt_id"], row["sample_index"]], **row} for row in rows]
 
 
 def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
@@ -170,7 +206,7 @@ def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
     whole = "" if found == len(rows) else f", of {len(all_groups)} groups and {len(rows)} responses"
     hint = "" if chosen.every else "; of each group only the best and the worst are shown, --all shows every response"
     return Group(
-        *(_table(groups[name], all_groups[name], chosen.every) for name in order[: chosen.groups]),
+        *(_table(_whole(groups[name]), all_groups[name], chosen.every) for name in order[: chosen.groups]),
         f"{len(groups)} groups, {found} responses in {responses.title}{whole}; {learner}{hint}",
     )
 
@@ -185,7 +221,7 @@ def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool)
     table.add_column("response", overflow="fold")
     order = sorted(rows, key=lambda row: (-(row["reward"] or 0.0), -(row["advantage"] or 0.0), row["sample_index"]))
     for row in order if every else [order[0], *order[1:][-1:]]:
-        logp = row["engine_logp"].as_py()
+        logp = row["engine_logp"]
         table.add_row(
             str(row["sample_index"]),
             row["outcome"] or DASH,

@@ -5,6 +5,7 @@ import shutil
 from itertools import chain
 from statistics import mean, stdev
 
+import pyarrow as pa
 import pytest
 
 from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
@@ -69,10 +70,6 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
     assert set(short) == {(group, sample) for group in range(4) for sample in (0, 3)}
     assert len(advantages(shown(store))) == 16
     assert len(advantages(shown(store, chosen=Chosen(groups=1)))) == 2
-
-
-def test_log_probabilities_have_a_mean_and_a_minimum(store: Store) -> None:
-    make_finished_run(store)
     text = shown(store, chosen=Chosen(prompt="s0p0", every=True))
     rows = [line.split() for line in text.splitlines() if "response " in line and "stage 0 group" in line]
     by_sample = {row[0]: row[4:7] for row in rows}
@@ -100,6 +97,16 @@ def test_a_run_is_named_by_its_report(store: Store) -> None:
     first, second = (make_finished_run(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
     for run in (first, second):
         assert str(run.policies[1]) in plain(inspect_run(store, str(run.report)[:15], 1, EVERYTHING))
+
+
+def test_the_tokens_of_a_stage_are_not_in_memory_together(store: Store) -> None:
+    run, pool = Run(store).base(), pa.proxy_memory_pool(default := pa.default_memory_pool())
+    groups = [rows_of(group, 0, run.policies[0].digest, [0.0, 1.0] * 500) for group in range(4)]
+    run.judged(*(list(chain(*rows)) for rows in zip(*groups, strict=True)))
+    pa.set_memory_pool(pool)
+    shown(store, chosen=Chosen())
+    pa.set_memory_pool(default)
+    assert pool.max_memory() < 12 * 2**20  # All tokens and log-probabilities are 15 MiB.
 
 
 def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
