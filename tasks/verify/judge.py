@@ -12,7 +12,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.grader import INVERSE_RELATIONS
 from sympy.core.relational import Relational
 
-from tasks.verify.notation import choice, has_base, has_second_number, mixed_text, plain_text, readings, words
+from tasks.verify.notation import choice, has_base, has_second_number, letters, mixed_text, plain_text, readings, words
 from tasks.verify.verdicts import Outcome
 
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
@@ -64,12 +64,12 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     if expected is not None:
         if (answer_words := words(answer)) is not None:
             return Outcome.CORRECT if answer_words == expected else Outcome.WRONG
-        return Outcome.WRONG if _parse(answer, False) else Outcome.NO_ANSWER
-    with_bases = has_base(gold) and has_base(answer)
+        return Outcome.WRONG if _parse(answer) else Outcome.NO_ANSWER
+    with_bases, variables = has_base(gold) and has_base(answer), letters(gold)
     reference = _parse_gold(gold, with_bases)
     if not reference:
         return Outcome.GOLD_UNPARSABLE
-    parsed = _parse(answer, with_bases)
+    parsed = _parse(answer, with_bases, variables)
     if not parsed:
         return Outcome.NO_ANSWER
     if any(_is_false(reading) for reading in parsed):
@@ -86,14 +86,15 @@ def _compare_values(gold: str, answer: str) -> Outcome:
 @lru_cache(maxsize=64)
 def _parse_gold(gold: str, with_bases: bool) -> list[Any]:
     # verify raises on a gold answer such as 1/0. They are compared with `is`, because == of matrices gives no bool.
-    return [reading for reading in _parse(gold, with_bases) if reading is not sympy.nan and reading is not sympy.zoo]
+    parsed = _parse(gold, with_bases, letters(gold))
+    return [reading for reading in parsed if reading is not sympy.nan and reading is not sympy.zoo]
 
 
-def _parse(text: str, with_bases: bool) -> list[Any]:
+def _parse(text: str, with_bases: bool = False, variables: frozenset[str] = frozenset()) -> list[Any]:
     # Without a fallback to strings, text that is not mathematics gives an empty list. parse swallows RecursionError, so
     # text that is nested too deeply gives an empty list too.
     parsed: list[Any] = []
-    for reading in readings(text, with_bases):
+    for reading in readings(text, with_bases, variables):
         boxed = rf"\boxed{{{reading}}}"
         parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
     return [_scientific(_with_real_letters(expression)) for expression in parsed]

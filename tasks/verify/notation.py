@@ -116,7 +116,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     ("a line of a matrix may end with a distance", r"\\\\\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\ "),
     ("all of these are text", r"\\(?:hbox|textsf|texttt|textsc|textup|textsl|mathsf|mathtt)(?=\s*\{)", r"\\text"),
-    ("e, i, j and k in upright type are letters", r"\\(?:mathrm|rm|operatorname|text)\s*\{\s*([eijk])\s*\}", r" \1 "),
+    (
+        "letters in upright type that are no units are letters",
+        r"\\(?:mathrm|rm|operatorname|text)\s*\{\s*([abefijknpqruvwxyz])\s*\}",
+        r" \1 ",
+    ),
     ("bold letters are letters", r"\\math(?:bf|it)(?:\s+([a-z])(?![a-zA-Z])|\s*\{\s*([a-z])\s*\})", r" \1\2 "),
     ("space at the edge of a group is nothing", r"(?<=\{) +| +(?=\})", ""),
     ("an upright index is an index", r"_\{\s*\\(?:mathrm|text|rm|textrm)\s*\{\s*([^{}]*?)\s*\}\s*\}", r"_{\1}"),
@@ -261,21 +265,46 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
 _RULES = [(re.compile(pattern), replacement) for _reason, pattern, replacement in _TABLE]
 
 _EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
+_LETTER = re.compile(rf"{_TEXT}[^{{}}]*\}}|\\[a-zA-Z]+|([a-zA-Z])")
+_UPRIGHT = re.compile(rf"{_TEXT}[\s~]*([a-zA-Z])\}}")
+_RELATION = re.compile(r"[=<>]|\\(?:le|ge|approx)(?![a-zA-Z])")
+_LAST_LETTERS = re.compile(r"(?<=[\d}\s])(?:(?P<variable>[cdot]|ab|bc|rs|(?<!1)st)|(?P<either>[ghlms])|[a-z]{2,})\s*$")
+"""Letters at the end which math-verify takes for a unit; those of ``either`` are units as often as variables."""
 
 
-def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
+def letters(text: str) -> frozenset[str]:
+    """Return the letters of an answer outside of commands and texts, without a unit behind a number, as in 25 m."""
+    found = _LAST_LETTERS.search(text)
+    if found and not found["variable"] and (not found["either"] or text[found.start() - 1] == " "):
+        text = text[: found.start()]
+    return frozenset(letter[1] for letter in _LETTER.finditer(text) if letter[1])
+
+
+def _has_last_variable(text: str, variables: frozenset[str]) -> bool:
+    """Return True if the letters at the end of a text are variables: others are beside them, or in the gold answer."""
+    if (found := _LAST_LETTERS.search(text)) is None:
+        return False
+    value = _RELATION.split(text[: found.start()])[-1]
+    return bool(found["variable"] or (found["either"] and letters(value))) or variables.issuperset(found[0].strip())
+
+
+def readings(text: str, with_bases: bool = False, variables: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Return the text that math-verify should read; two texts if there are two readings, as for 2e-1.
 
     Args:
         text: the content of a box.
         with_bases: whether the base is part of a number, as in 2516_8; else math-verify ignores the base.
+        variables: letters that are variables, and no units.
     """
     if _PLAIN.fullmatch(text):
         return (text,)
     text = text.translate(_CHARACTERS)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
+    text = _UPRIGHT.sub(lambda found: f" {found[1]} " if found[1] in variables else found[0], text)
     text = " ".join(text.split())
+    if _has_last_variable(text, variables):
+        text += r"\,"  # math-verify looks for a unit only at the very end.
     if with_bases:
         text = _BASE.sub(lambda found: f"N_{{{found['digits'].lstrip('0')}b{found['base'] or found['short']}}}", text)
     if _EITHER.search(text):

@@ -96,8 +96,14 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ),  # an open interval or a point, as the other side needs
     # units are taken off and not compared
     (r"5\text{ cm}", {C: [r"5\text{ cm}", "5", r"5\text{ m}"], W: [r"6\text{ cm}"]}),
-    ("16", {C: [r"\text{16 apples}"]}),
-    ("10", {C: [r"10~\text{cm}"]}),
+    ("10", {C: [r"10~\text{cm}", r"\text{10 apples}"], W: [r"10\text{x}"]}),
+    # a letter behind a number is a variable in the gold answer; in the answer too if the gold answer has it
+    ("6m", {C: ["3m+3m", r"6\text{ m}"], W: ["6"]}),
+    ("25 m", {C: ["25", "25m", r"25\text{ m}"], W: ["26"]}),
+    ("4t", {C: ["4 t", r"\frac{8t}{2}"], W: ["4"]}),
+    (r"\pi r^2 h", {C: [r"h\pi r^2"], W: [r"\pi r^2"]}),
+    ("a, b, c", {C: ["c, b, a"], W: ["a, b"]}),
+    ("2ab", {C: ["2ba"], W: ["2"]}),
     ("90", {C: ["90\u00b0"]}),
     # million is a factor; a number, words and another number are one quantity, which is compared as a text
     ("3000000", {C: [r"3 \text{ million}", r"\$3 million", r"\text{3 million dollars}"], W: ["3 billion"]}),
@@ -113,8 +119,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"6 \text{ and } 8", {C: ["6, 8"]}),
     # equations, of which the last side counts; a false one is wrong, a rounded one is not false
     ("x=3", {C: ["x=3", "3"], W: ["y=3"]}),
-    ("3", {C: ["x=3", "x = 1+2 = 3"]}),
-    ("7", {C: ["= 7"]}),
+    ("3", {C: ["x=3", "x = 1+2 = 3", "= 3"]}),
     ("6", {W: ["7 = 6", "x = 7 = 6"]}),
     (r"\pi", {W: [r"x = \pi = 3.14"]}),
     ("3.14", {C: [r"x = \pi = 3.14"]}),
@@ -124,7 +129,6 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\text{east}", {C: ["East"]}),
     ("Paris", {W: ["rapis"]}),
     ("No", {C: [r"\text{No.}"], W: ["on", "Yes"]}),
-    ("ten", {W: ["net"]}),
     ("xyz", {C: ["zyx"]}),
     ("abc", {C: ["cba"]}),
     ("red, blue", {C: [r"\text{blue and red}"]}),
@@ -141,14 +145,10 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("A: 12, B: 5", {W: ["A", "12"]}),
     # words with numbers, and lists of letters, are equal as texts at least
     (r"\text{June 20}", {C: ["June 20"], W: ["June 21", "20"]}),
-    ("June 20", {C: [r"\text{June 20}"]}),
     (r"\text{A, C}", {C: ["A,C", r"\text{A,C}"], W: ["A"]}),
-    ("A,C", {C: [r"\text{A, C}"]}),
     ("7:45 p.m.", {C: [r"7:45 \text{ p.m.}"], W: ["8", "7:46 p.m."]}),  # math-verify reads no such gold answer
     # dollars and boxes around an answer
-    ("$16$", {C: ["16"]}),
-    (r"\boxed{16}", {C: ["16"]}),
-    ("16", {C: [r"\boxed{16}", "$16$"]}),
+    ("$16$", {C: ["16", r"\boxed{16}", "$16$"]}),
     # gold answers that are read first, and are none or have no value
     ("?", {G: ["42"]}),
     ("", {G: ["42"]}),
