@@ -12,7 +12,17 @@ from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.grader import INVERSE_RELATIONS
 from sympy.core.relational import Relational
 
-from tasks.verify.notation import choice, has_base, has_second_number, letters, mixed_text, plain_text, readings, words
+from tasks.verify.notation import (
+    choice,
+    has_base,
+    is_compound,
+    letters,
+    mixed_text,
+    plain_text,
+    readings,
+    without_modulus,
+    words,
+)
 from tasks.verify.verdicts import Outcome
 
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
@@ -58,13 +68,15 @@ def _compare(gold: str, answer: str) -> Outcome:
 
 
 def _compare_values(gold: str, answer: str) -> Outcome:
-    if has_second_number(gold) or has_second_number(answer):
+    if is_compound(gold) or is_compound(answer):
         return Outcome.CORRECT if plain_text(gold) == plain_text(answer) else Outcome.WRONG
     expected = words(gold)
     if expected is not None:
         if (answer_words := words(answer)) is not None:
             return Outcome.CORRECT if answer_words == expected else Outcome.WRONG
         return Outcome.WRONG if _parse(answer) else Outcome.NO_ANSWER
+    if without_modulus(answer) == answer:
+        gold = without_modulus(gold)
     with_bases, variables = has_base(gold) and has_base(answer), letters(gold)
     reference = _parse_gold(gold, with_bases)
     if not reference:
@@ -72,7 +84,9 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     parsed = _parse(answer, with_bases, variables)
     if not parsed:
         return Outcome.NO_ANSWER
-    if any(_is_false(reading) for reading in parsed):
+    if any(map(_is_false, parsed)):
+        return Outcome.WRONG
+    if any(map(_is_condition, parsed)) and not any(isinstance(one, sympy.Eq) for one in reference):
         return Outcome.WRONG
     reference, parsed = _as_sets(reference, parsed), _as_sets(parsed, reference)
     reference, parsed = _as_points(reference, parsed), _as_points(parsed, reference)
@@ -129,6 +143,13 @@ def _is_false(answer: Any) -> bool:
     )
 
 
+def _is_condition(answer: Any) -> bool:
+    """Return True for an equation such as 2x - 3y + 5 = 0, whose right side is not the value of its left side."""
+    if not isinstance(answer, sympy.Eq) or answer.rhs != 0:
+        return False
+    return isinstance(answer.lhs, sympy.Add) and any(term.is_number for term in answer.lhs.args)
+
+
 def _about_equal(left: Any, right: Any) -> bool:
     a, b, difference = left.evalf(), right.evalf(), (left - right).evalf()
     if left == right or a == b or difference == 0:
@@ -161,7 +182,7 @@ def _point(answer: Any) -> sympy.Tuple | None:
     if not all(isinstance(value, sympy.Eq) and isinstance(value.lhs, sympy.Symbol) for value in values):
         return None
     names = [value.lhs.name for value in values]
-    if len(names) < 2 or len(set(names)) < len(names):
+    if not names or len(set(names)) < len(names):
         return None
     if set(names) <= set("xyz"):
         values.sort(key=lambda value: value.lhs.name)

@@ -20,6 +20,7 @@ _NUMBER = r"\d+(?:\.\d+)?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
 _GAP = r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))"
 _TEXT = r"\\(?:text|mbox|textbf|textrm|textnormal|mathrm)\s*\{"
+_MODULUS = rf"(\(\s*)?(?:\\[bp]?mod(?![a-zA-Z])|{_TEXT}\s*mod\s*\}}){_GAP}*\{{?\s*(\d+|[a-z])\s*\}}?(?(1)\s*\))"
 _UNIT = re.compile(r"(?<![a-zA-Z\\])(?:i(?![a-zA-Z{_])(?<!\{i(?=\}))|I(?=\s*\^))|(?:(?<=frac|sqrt)|(?<=[}^]))\{i\}")
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
@@ -198,7 +199,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     ("a vector may have angle brackets", r"(?:\\left\s*)?\\langle([^<>|]+?,[^<>|]+?)(?:\\right\s*)?\\rangle", r"(\1)"),
     ("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
-    ("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])", r"\\pi "),
+    ("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])|\\text\s*\{\s*pi\s*\}", r"\\pi "),
     ("infinity is infinite", r"\\text\s*\{[iI]nfinity\}|(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
     (
         "a function needs no backslash",
@@ -210,6 +211,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*)\)|\\sqrt\s*(\[\d+\])\s*([\da-z])",
         lambda found: rf"\sqrt{found[1] or found[3] or ''}{{{found[2] or found[4]}}}",
     ),
+    ("T behind a number or letter is an exponent", r"(?<=[\da-zA-Z])\^(?:T(?![a-zA-Z])|\{\s*T\s*\})", "^{t}"),
     (
         "I with an index is a name, and math-verify reads letters without their case",
         r"\\[a-zA-Z]+|I\s*(?=_)",
@@ -250,6 +252,9 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         rf"(?<=[\d}}]){_GAP}*\\[dt]?frac\s*\{{{_TEXT}[a-zA-Z]+\}}\}}\s*\{{{_TEXT}[a-zA-Z]+\}}(?:\^\{{?\d\}}?)?\}}\s*$",
         "",
     ),
+    ("a label in words is not mathematics", rf"^\s*{_TEXT}[^{{}}]*?(?:\}}\s*[=:]|(?:[=:]|\bis)\s*\}})", ""),
+    ("a residue is equal to a number", r"\\equiv(?![a-zA-Z])", "="),
+    ("a residue is told from others by its modulus", _MODULUS, r"+\\tilde{mod}_{\2}"),
     ("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),
     ("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
     (
@@ -259,6 +264,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     ("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
     ("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
+    (
+        "numbers in a list have units too",
+        rf"(?<=[\d}})]){_GAP}*{_TEXT}[^{{}}]*[a-zA-Z][^{{}}]*\}}(?:\^\{{?\d\}}?)?(?=\s*(?:,|\)|\\text\s*\{{\s*(?:and|or)\s*\}}))",
+        "",
+    ),
     ("a group around the whole answer is not a set", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
 )
 """Reason of a rule, its pattern, and the replacement of a match."""
@@ -313,16 +323,21 @@ def readings(text: str, with_bases: bool = False, variables: frozenset[str] = fr
 
 
 _SECOND_NUMBER = re.compile(
-    rf"\d(?:\}}|{_GAP})*{_TEXT}(?!\s*(?:[eEi]|,?\s*(?:and|or)?\s*,?)\s*\}})(?=[^{{}}a-zA-Z]*[a-zA-Z])[^{{}}]*\}}{_GAP}*\d"
+    rf"\d(?:\}}|{_GAP})*{_TEXT}(?!\s*(?:[eEi]|,?\s*(?:and|or)?\s*,?)\s*\}})(?=[^{{}}a-zA-Z]*[a-zA-Z])[^{{}}]*\}}"
+    rf"{_GAP}*(?:\d|\\(?:[cdt]?frac|sqrt|pi)(?![a-zA-Z]))"
+)
+_OPERATION = re.compile(
+    rf"[\d}}](?:{_GAP}|{_TEXT})*(?:(?:squared|cubed|doubled|tripled|halved|factorial)\b|\(?mod\b"
+    r"|(?:plus|minus|divided|multiplied|to the(?! near)|and|or)\s+(?:a\b|[a-zA-Z]{3}))"
 )
 
 
-def has_second_number(text: str) -> bool:
-    """Return True if a number, words and a second number are one quantity, as in 10 feet 6 inches.
+def is_compound(text: str) -> bool:
+    """Return True for a number with words that are no unit: 10 feet 6 inches, 6 squared, 6 and a half.
 
     math-verify would take the words and all behind them for the unit of the first number.
     """
-    return _SECOND_NUMBER.search(text) is not None
+    return (_SECOND_NUMBER.search(text) or _OPERATION.search(text)) is not None
 
 
 _STYLED = re.compile(rf"{_TEXT}([^{{}}]*)\}}")
@@ -351,6 +366,11 @@ def choice(text: str) -> tuple[str, str] | None:
 def has_base(text: str) -> bool:
     """Return True if a number in the text has a base."""
     return "_" in text and _BASE.search(text) is not None
+
+
+def without_modulus(text: str) -> str:
+    """Return an answer such as 3 (mod 7) without its modulus."""
+    return re.sub(_MODULUS, "", text)
 
 
 _LONGEST_WORDS = 400
