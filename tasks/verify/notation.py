@@ -21,6 +21,8 @@ _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log
 _GAP = r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))"
 _TEXT = r"\\(?:text|mbox|textbf|textrm|textnormal|mathrm)\s*\{"
 _MODULUS = rf"(\(\s*)?(?:\\[bp]?mod(?![a-zA-Z])|{_TEXT}\s*mod\s*\}}){_GAP}*\{{?\s*(\d+|[a-z])\s*\}}?(?(1)\s*\))"
+_SEPARATOR = re.compile(r"\s*,\s*|\s*,?\s*\\text\s*\{\s*(?:and|or)\s*\}\s*|\s+(?:and|or)\s+")
+_BRACKETS = re.compile(r"([\[\]])([^\[\],;]+[,;][^\[\],;]+)([\[\]])")
 _UNIT = re.compile(r"(?<![a-zA-Z\\])(?:i(?![a-zA-Z{_])(?<!\{i(?=\}))|I(?=\s*\^))|(?:(?<=frac|sqrt)|(?<=[}^]))\{i\}")
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
@@ -75,6 +77,15 @@ def _scaled(found: re.Match[str]) -> str:
     """Return the factors that words such as million are, and the text behind them."""
     product = "".join(rf"\times {_SCALES[word]}" for word in found["words"].split())
     return rf"{product}\text{{ {found['unit']}}}" if found["unit"] else product
+
+
+def _interval(found: re.Match[str]) -> str:
+    return f"{'[' if found[1] == '[' else '('}{found[2]}{']' if found[3] == ']' else ')'}"
+
+
+def _both_signs(item: str) -> str:
+    """Return an item of a list with its one plus-minus sign as two items."""
+    return ",".join(item.replace(r"\pm", sign) for sign in "+-") if item.count(r"\pm") == 1 else item
 
 
 def _in_text(found: re.Match[str]) -> str:
@@ -139,6 +150,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         _without_spaces,
     ),
     (
+        "a comma separates thousands in an answer that is no list",
+        r"^(?!.*\\\{)([^,(\[]*?)(?<![\d.^_])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])([^,]*)$",
+        lambda found: found[1] + found[2].replace(",", "") + found[3],
+    ),
+    (
         "decimals in groups of three are one number",
         r"(?<![\w.,])\d+\.\d{3}(?: \d{3})*(?: \d{1,3})(?! *\d)",
         _without_spaces,
@@ -148,6 +164,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w.{^(])",
         _exponent,
     ),
+    ("dots mark the digits that repeat", r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?", r"\\overline{\1\2\3}"),
     (
         "0.1\\overline{6} is a fraction",
         r"(?<![\w.])(?<!\d,)(?P<whole>\d{0,30})\.(?P<once>\d{0,30})\s*\\(?:overline|bar)\s*"
@@ -160,6 +177,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("a decimal may begin with its point", r"(?<![\d.}])\.(?=\d)", "0."),
     ("a number may end with its point", r"(?<=\d)\.(?=\s*(?:[,;)\]/*+\-^]|\\?\}|\\right|$))", ""),
     ("1 1/2 is a mixed number", r"(?<![\w.^_/}])(?<![\w.^_/}] )(\d+) +(\d+) */ *(\d+)(?![\w.^!])", r"\1\\frac{\2}{\3}"),
+    ("\\pi is a whole numerator", r"\\([cdt]?)frac\s*\\pi\s*(?:(\d)|(?=\{))", r"\\\1frac{\\pi}\2"),
     ("a fraction has these names too", r"\\(?:nicefrac|sfrac|xfrac|flatfrac)(?=\s*\{)", r"\\frac"),
     (
         "a fraction in per cent is a decimal",
@@ -180,6 +198,8 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"\1",
     ),
     ("the empty set has these names too", r"\\varnothing(?![a-zA-Z])|^\s*(?:Ø|ø|\\O)\s*$", r"\\emptyset "),
+    ("and has these names too", r"\\(?:land|wedge)(?![a-zA-Z])", r"\\text{ and }"),
+    ("or has these names too", r"\\(?:lor|vee)(?![a-zA-Z])", r"\\text{ or }"),
     ("relations have these names too", r"\\(l|g)eq(?:slant|q)(?![a-zA-Z])", r"\\\1e "),
     (
         "sets of numbers have these names too",
@@ -197,6 +217,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"(?=.*(?:[<>]|\\(?:[lg]e|ne|neq)(?![a-zA-Z])))((?:(?!\\in(?![a-zA-Z])|\\mathbb)[^|:,])*?)(?:\\right\s*)?\\\}\s*$",
         r"\2",
     ),
+    (
+        "an open end of an interval may have a bracket that points away",
+        r"^(?=\s*\]|.*\[\s*$).*$",
+        lambda found: _BRACKETS.sub(_interval, found[0]),
+    ),
     ("a vector may have angle brackets", r"(?:\\left\s*)?\\langle([^<>|]+?,[^<>|]+?)(?:\\right\s*)?\\rangle", r"(\1)"),
     ("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
     ("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])|\\text\s*\{\s*pi\s*\}", r"\\pi "),
@@ -211,6 +236,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*)\)|\\sqrt\s*(\[\d+\])\s*([\da-z])",
         lambda found: rf"\sqrt{found[1] or found[3] or ''}{{{found[2] or found[4]}}}",
     ),
+    ("an E with an index is a name, and not Euler's number", r"(?<![a-zA-Z\\])[eE]\s*(?=_)", r"\\tilde{e}"),
     ("T behind a number or letter is an exponent", r"(?<=[\da-zA-Z])\^(?:T(?![a-zA-Z])|\{\s*T\s*\})", "^{t}"),
     (
         "I with an index is a name, and math-verify reads letters without their case",
@@ -223,7 +249,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         # In braces, because math-verify drops the exponent of a bare I.
         lambda found: _UNIT.sub("{I}", found[0]),
     ),
-    ("currencies are units", r"\\?[€£¥₹¢]|\\(?:euro|pounds)(?![a-zA-Z])", ""),
+    ("currencies are units", r"\\?[€£¥₹¢]|\\(?:euro|pounds)(?![a-zA-Z])|(?<=\d)\s*(?:USD|EUR|GBP|INR|RMB)$", ""),
     (
         "a number and its unit may be in one text",
         rf"\\(?:text|mbox)\s*\{{\s*({_NUMBER})\s+([a-zA-Z][a-zA-Z .]*)\}}",
@@ -257,13 +283,13 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("a residue is told from others by its modulus", _MODULUS, r"+\\tilde{mod}_{\2}"),
     ("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),
     ("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
-    (
-        "math-verify reads no plus-minus sign inside of a group",
-        r"^(?!.*(?:\\\{|,|\\pm.*\\pm))[^{]*\{.*\\pm.*$",
-        lambda found: ",".join(found[0].replace(r"\pm", sign) for sign in "+-"),
-    ),
     ("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
     ("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
+    (
+        "math-verify reads no plus-minus sign inside of a group, or in a list of equations",
+        r"^(?!.*(?:\\[{m]|[(\[{][^()\[\]{}]*,)).*\\pm.*$",
+        lambda found: ",".join(_both_signs(item) for item in _SEPARATOR.split(found[0])),
+    ),
     (
         "numbers in a list have units too",
         rf"(?<=[\d}})]){_GAP}*{_TEXT}[^{{}}]*[a-zA-Z][^{{}}]*\}}(?:\^\{{?\d\}}?)?(?=\s*(?:,|\)|\\text\s*\{{\s*(?:and|or)\s*\}}))",
@@ -375,12 +401,14 @@ def without_modulus(text: str) -> str:
 
 _LONGEST_WORDS = 400
 _WRAPPED = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|hbox|rm|bf|it)(?![a-zA-Z])|[{}$]"
+    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|hbox|rm|bf|it|displaystyle|boxed)(?![a-zA-Z])"
+    r"|\\[()]|[{}$]"
 )
 _BETWEEN = re.compile(r"\s*(?:[,;]|(?<![^\s])(?:and|or)(?![^\s]))\s*")
 _LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-./]+[^\W\d_]+)*\.?")
 _MIXED = re.compile(r"(?=.*[^\W\d_])[\w ,;.:'()/-]+")
-_TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?(?: ?[ap]\.?m\.?)?")
+_TIME = re.compile(r"(\d{1,2})(:[0-5]\d)?(:[0-5]\d)?(?: ?([ap])\.? ?m\.?)?")
+_ARTICLE = re.compile(r"^(?:an?|the) (?=\w)")
 _NO_WORDS = frozenset(_FUNCTIONS.split("|"))
 
 
@@ -409,19 +437,29 @@ def mixed_text(text: str) -> str | None:
     return plain if _MIXED.fullmatch(plain) else None
 
 
+def _time(item: str) -> str | None:
+    """Return a time of day in one notation; None for other items, and for 2:30, which can be a ratio."""
+    if (found := _TIME.fullmatch(item)) is None or not (":0" in item or found[4]):
+        return None
+    hour, minutes, seconds, half = found.groups(default="")
+    return f"{hour}{minutes or ':00'}{seconds}{half}"
+
+
 def words(text: str) -> tuple[str, ...] | None:
     """Return the items of an answer in words, in alphabetical order; None if an item has other content.
 
-    A time of day with a zero, such as 12:00 and 3:05, counts as a word, because it is not a ratio.
+    A time of day such as 3:05 and 2 p.m. counts as a word, because it is not a ratio. An article does not count.
     """
     if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
         return None
     plain = plain_text(text).lower()
     if "\\" in plain:
         return None
-    items = [item.strip(" .") for item in _BETWEEN.split(plain) if item.strip(" .")]
-    if not items or not all(_LETTERS.fullmatch(item) or (":0" in item and _TIME.fullmatch(item)) for item in items):
+    parts = [_ARTICLE.sub("", item.strip(" .")) for item in _BETWEEN.split(plain) if item.strip(" .")]
+    times = [_time(item) for item in parts]
+    items = [time or item for time, item in zip(times, parts, strict=True)]
+    if not items or not all(time or _LETTERS.fullmatch(item) for time, item in zip(times, items, strict=True)):
         return None
-    if not any(":0" in item or is_word(item) for item in items):
+    if not any(time or is_word(item) for time, item in zip(times, items, strict=True)):
         return None
     return tuple(sorted(items))
