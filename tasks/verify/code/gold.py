@@ -137,15 +137,12 @@ def _assertion(line: str, setup: str, setup_names: set[str]) -> Test:
     known = {*_bound_names(tree), *setup_names, *_PREAMBLE_NAMES, *(f"value_{index}" for index in range(len(calls)))}
     if "*" not in setup_names and (unknown := _used_names(tree) - known):
         raise ValueError(f"{line!r} uses {min(unknown)}, which may be of the program, outside of its calls")
-    called = {_root_name(node) for call in calls for node in ast.walk(call) if isinstance(node, ast.Call)}
+    called = {_root_name(node) for call in calls for node in ast.walk(call)}
     functions = sorted(name for name in called if name is not None and name not in excluded)
     expressions, check = [ast.unparse(call) for call in calls], f"{setup}\n{ast.unparse(tree)}"
 
     def holds(output: bytes, _tolerance: float, run: Run) -> bool:
-        values = _values(output)
-        if not isinstance(values, list) or len(values) != len(expressions):
-            return False
-        return run(check, "check", output) is not None
+        return len(_values(output)) == len(expressions) and run(check, "check", output) is not None
 
     request = {"setup": setup, "functions": functions, "expressions": expressions}
     return Test("call", json.dumps(request).encode(), holds)
