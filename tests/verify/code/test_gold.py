@@ -35,7 +35,7 @@ def test_tests_that_call_a_function(gold):
 @pytest.mark.parametrize(
     ("line", "functions", "expressions", "check"),
     [
-        ("assert not f(2)", ["f"], ["f(2)"], "assert not value_0"),
+        ("assert not A.f(2)", ["A"], ["A.f(2)"], "assert not value_0"),
         ("assert f(g(2), [1]) == (1, 2), 'why'", ["f", "g"], ["f(g(2), [1])"], "assert value_0 == (1, 2), 'why'"),
         ("assert set(f(2)) == set(f(3))", ["f"], ["f(2)", "f(3)"], "assert set(value_0) == set(value_1)"),
         ("assert math.isclose(f(2), 3, rel_tol=0.1)", ["f"], ["f(2)"], "assert math.isclose(value_0, 3, rel_tol=0.1)"),
