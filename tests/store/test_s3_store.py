@@ -114,6 +114,17 @@ def test_missing_credentials_are_named(bucket: str, monkeypatch: pytest.MonkeyPa
         Store.open(bucket)
 
 
+@pytest.mark.parametrize(
+    ("variable", "folder"), [("MU_GRPO_CACHE", ""), ("XDG_CACHE_HOME", "mu-grpo"), ("HOME", ".cache/mu-grpo")]
+)
+def test_the_place_of_local_copies(variable, folder, bucket, monkeypatch, tmp_path: Path) -> None:
+    for name in ("MU_GRPO_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "local"))
+    store = Store.open(bucket)
+    assert store.root == tmp_path / "local" / folder / store.ref.id
+
+
 def test_flytes_names_of_environment_variables_are_understood(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         monkeypatch.setenv(f"FLYTE_AWS_{name.removesuffix('_URL')}", os.environ[f"AWS_{name}"])
