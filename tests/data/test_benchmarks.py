@@ -1,6 +1,7 @@
 """Benchmarks: from the hub, from mirrors, from files and made here; read, or refused with a reason."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,6 +141,8 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     assert prepare(store, str(tmp_path / "mirror"), **pinned) == prepare(store, f"{bucket}/copy", **pinned)
     source = SourceSettings.parse(pinned["source"])
     before = source_fingerprint(source, str(tmp_path / "mirror"))
+    os.utime(place, (0, 0))  # The pods of a run may have copies with other times.
+    assert source_fingerprint(source, str(tmp_path / "mirror")) == before
     place.write_bytes(lines(ROWS[:3]))
     assert source_fingerprint(source, str(tmp_path / "mirror")) != before
     with pytest.raises(DataError, match=rf"some/set changed under its revision {FIRST}"):
