@@ -41,6 +41,7 @@ def test_parts_are_found_and_cleared(any_store: Store, tmp_path: Path, monkeypat
         put(store, number, "before")
         put(store, number, f"after {number}")
     put(store, 99, "other", "logp")
+    store.storages[-1].write(f"progress/{WORK}/train-000011/state.txt", b"of a part without its manifest")
     assert newest(reopen("second")) == 10
     store.progress.keep_newest("train", 2)
     again = reopen("third").progress
