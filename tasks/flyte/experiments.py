@@ -58,7 +58,7 @@ def find_reports(
     return [reports[run] for run in planned]
 
 
-@step("9")
+@step("10")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
@@ -75,7 +75,7 @@ def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResu
     return ReproductionResult.load(opened, result)
 
 
-@step("7")
+@step("8")
 def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[Artifact]:
     """Compare the runs of one part in a table and a figure.
 
