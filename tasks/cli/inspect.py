@@ -79,11 +79,11 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
 
 def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
     evaluated = run_of(store, report).evaluated_policies(report)
-    policy = next((policy for policy in evaluated if policy.facts["stage"] == stage), None)
+    policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
     if policy is None:
         raise DataError(f"stage {stage}: not in the run with {len(evaluated) - 1} stages.")
     optimize = report.settings.get("optimize")
-    if optimize and stage > report.facts.get("trained_from", 0):
+    if optimize and stage > report.known_facts.get("trained_from", 0):
         # Another run with other settings may have made the same policy.
         policy = policy.model_copy(update={"settings": optimize})
     return Responses.of_policy(f"stage {stage}", policy)
@@ -139,7 +139,7 @@ def _advantages(
     values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
     settings = OptimizeSettings.parse(values, f"{policy.ref} optimize")
     advantages: list[float | None] = []
-    start, updates = 0, store.manifest(policy.parents["policy"][0]).facts["updates"]
+    start, updates = 0, store.manifest(policy.parents["policy"][0]).known_facts["updates"]
     sampling = store.manifest(responses.rollouts[0]).settings
     # A stage that alternates has a policy per refresh, named "digest+updates"; advantages are computed per refresh.
     for sampler, rows in groupby(rollouts["policy"].to_pylist()):

@@ -16,7 +16,7 @@ from tasks.formats import DASH, duration, first_names, label, moment, pluralize
 from tasks.report.tables import folding_table, number_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import RESTORE
-from tasks.store.layout import FACTS
+from tasks.store.layout import Facts
 from tasks.store.lineage import Lineage, ancestry
 from tasks.store.records import Manifest
 from tasks.stored.check import Findings
@@ -98,9 +98,12 @@ def _line(manifest: Manifest) -> str:
 
 
 def highlights(manifest: Manifest) -> list[str]:
-    """Return what distinguishes artifacts of a kind: the path of a policy, and the facts that are numbers or texts."""
-    facts = {label(name): manifest.facts[name] for name in FACTS if manifest.facts.get(name) is not None}
-    texts = [f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()]
+    """Return what distinguishes artifacts of a kind: the path of a policy, and declared facts that are not tables."""
+    facts = {name: manifest.facts[name] for name in Facts.__annotations__ if name in manifest.facts}
+    scalars = {label(name): value for name, value in facts.items() if isinstance(value, str | int | float)}
+    texts = [
+        f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in scalars.items()
+    ]
     path = manifest.settings.get("path")
     return [path, *texts] if path else texts
 

@@ -145,7 +145,7 @@ def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun
     stored = [
         (report.ref, report.settings)
         for report in store.manifests("report")
-        if len(report.parents["evaluations"]) == STAGES + 1 and not report.facts.get("trained_from")
+        if len(report.parents["evaluations"]) == STAGES + 1 and not report.known_facts.get("trained_from")
     ]
     reports = {}
     for run in planned:

@@ -269,7 +269,7 @@ def find_stage(inputs: RunInputs, training: Artifact, algorithm: str) -> FoundSt
     report = find_retrainable(store, inputs.settings, algorithm)
     *before, after = trained_policies(store, report, inputs.trained_from)
     check_training_set(store, after, training)
-    logger().info("retrain: from stage %d of %s (%s)", len(before), report.ref, report.facts["algorithm"])
+    logger().info("retrain: from stage %d of %s (%s)", len(before), report.ref, report.known_facts["algorithm"])
     return FoundStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])
 
 

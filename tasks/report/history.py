@@ -245,7 +245,7 @@ def _read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref
         {**metrics(one), "prompts": one.parents["prompts"][0], "evaluation": one.ref}
         for one in (manifests[each] for each in manifest.parents.get("evaluations", [ref]))
     ]
-    facts = manifests[policy].facts
+    facts = manifests[policy].known_facts
     own = {"policy": policy, "stage": facts["stage"], "updates": facts["updates"], "evaluations": evaluations}
     return EvaluatedPolicy.model_validate({**metrics(manifest), **own})
 

@@ -208,7 +208,7 @@ class RescoredStage(FlyteModel):
         """Compare two verdicts on the same rollouts."""
         tables = [read_table(folder / VERDICTS_FILE, columns=["outcome"]) for folder in store.paths([before, after])]
         pairs = zip(*(table["outcome"].to_pylist() for table in tables), strict=True)
-        facts = [store.manifest(ref).facts for ref in (before, after)]
+        facts = [store.manifest(ref).known_facts for ref in (before, after)]
         return cls(
             responses=tables[0].num_rows,
             reward_before=facts[0]["reward"],

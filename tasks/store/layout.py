@@ -1,4 +1,4 @@
-"""Names in a store: its folders, the files of artifacts, and facts of manifests.
+"""Names in a store: its folders, the files of artifacts, and the facts of manifests. Each is declared once.
 
 store.json                      the store's id
 KIND/DIGEST/                    an artifact: its files, then manifest.json
@@ -13,7 +13,7 @@ preflight/                      the object that a check of the store writes and 
 staging/                        files that are being written on this machine
 """
 
-from typing import Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 Kind = Literal[
     "prompts",
@@ -51,19 +51,23 @@ RESULT_FILE = "result.json"  # a laboratory's comparison and a reproduction
 PAGE_FILE = "report.html"  # a report and a reproduction
 SUMMARY_FILE, SETTINGS_FILE = "summary.json", "settings.json"  # a report
 
-FACTS = (
-    "stage",  # a policy, where 0 is a base policy; prompts and rollouts of a stage, from 1
-    "preset",  # a trained policy and a study
-    "updates_per_rollout",  # a trained policy and a study
-    "updates",  # a policy: of all stages so far; a study and a comparison of studies: of a run
-    "prompts",  # prompts: the number of rows
-    "responses",  # rollouts and verdicts
-    "reward",  # verdicts: the mean over the responses that could be judged
-    "accuracy",  # an evaluation and an average
-    "benchmark",  # an evaluation, and prompts of a benchmark
-    "algorithm",  # a report
-    "trained_from",  # a report: the first stage that the run trained; earlier stages belong to another run
-    "part",  # a laboratory's comparison
-    "runs",  # a reproduction
-)
-"""Numbers and texts among the facts of manifests, which tell artifacts of a kind apart."""
+
+class Facts(TypedDict, total=False):
+    """Facts in manifests: small results, which depend on the kind of artifact."""
+
+    stage: int  # a policy, where 0 is a base policy; prompts and rollouts of a stage, from 1
+    preset: str  # a trained policy and a study
+    updates_per_rollout: int  # a trained policy and a study
+    updates: int  # a policy: of all stages so far; a study and a comparison of studies: of a run
+    prompts: int  # prompts: the number of rows
+    overlapping: dict[str, int]  # a training set: rows that were left out because a benchmark has them, by benchmark
+    responses: int  # rollouts and verdicts
+    reward: float | None  # verdicts: the mean over the responses that could be judged
+    accuracy: float  # an evaluation and an average
+    benchmark: str  # an evaluation, and prompts of a benchmark
+    benchmarks: dict[str, float]  # an average: the accuracy by benchmark
+    algorithm: str  # a report
+    trained_from: int  # a report: the first stage that the run trained; earlier stages belong to another run
+    other_settings: dict[str, dict[str, Any]]  # a report: settings of the stages of another run
+    part: str  # a laboratory's comparison
+    runs: int  # a reproduction

@@ -1,13 +1,13 @@
 """Records that are passed between tasks, and the manifest, which makes a folder an artifact."""
 
 import json
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from tasks.errors import ArtifactError
 from tasks.settings.base import FlyteModel
-from tasks.store.layout import Kind
+from tasks.store.layout import Facts, Kind
 
 SCHEMA = 1
 
@@ -128,6 +128,11 @@ class Manifest(Record):
     facts: dict[str, Any]
     """Small results: counts, rates, means."""
     timings: Timings
+
+    @property
+    def known_facts(self) -> Facts:
+        """The facts, with types for those that other steps and commands read."""
+        return cast(Facts, self.facts)
 
     @property
     def ref(self) -> ArtifactRef:

@@ -98,7 +98,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
 
 def shard_set(manifest: Manifest) -> str | None:
     """Return a key that all shards of a run's prompts share, as later stages read some; None for other artifacts."""
-    if manifest.kind != "prompts" or "stage" not in manifest.facts:
+    if manifest.kind != "prompts" or "stage" not in manifest.known_facts:
         return None
     parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
     return json.dumps([parents, manifest.settings, manifest.seed], sort_keys=True)

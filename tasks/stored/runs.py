@@ -46,7 +46,7 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
     reports = [
         manifest
         for manifest in store.manifests("report")
-        if seed in (None, manifest.seed) and algorithm in (None, manifest.facts["algorithm"])
+        if seed in (None, manifest.seed) and algorithm in (None, manifest.known_facts["algorithm"])
     ]
     if not reports:
         filters = (("seed", seed), ("algorithm", algorithm))
@@ -83,7 +83,7 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
     report = next((one for one in reports if one.settings.get("updates_per_rollout") is None), None)
     if report is None:
         raise DataError(
-            f"{reports[0].ref}: this run with algorithm {reports[0].facts['algorithm']} and seed {settings.seed} "
+            f"{reports[0].ref}: this run with algorithm {reports[0].known_facts['algorithm']} and seed {settings.seed} "
             "sampled new rollouts inside its stages (workflows/grpo.py), by policies that are not stored. "
             "Name a run of workflows/mu_grpo.py with --algorithm and --seed, as in --algorithm mu_grpo."
         )
@@ -131,7 +131,7 @@ def trained_policies(store: Store, report: Manifest, stage: int | None = None) -
         DataError: the run has no such stage.
     """
     run = run_of(store, report)
-    policies = run.policies(max(run.evaluated_policies(report), key=lambda policy: policy.facts["stage"]))
+    policies = run.policies(max(run.evaluated_policies(report), key=lambda policy: policy.known_facts["stage"]))
     stages = len(policies) - 1
     if stage is not None and not 0 <= stage < stages:
         allowed = f"0 to {stages - 1}" if stages > 1 else "0"
@@ -219,7 +219,7 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     evaluations = run.parents_of(manifest, "evaluations")
     return [
         {
-            "stage": policy.facts["stage"],
+            "stage": policy.known_facts["stage"],
             "policy": policy.digest,
             "code_version": f"{policy.task} {policy.code_version}",
             "rollouts": [ref.digest for ref in policy.parents.get("rollouts", [])],

@@ -116,7 +116,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     runs = []
     for digest, run_seed in sorted(ends):
         last = policies.get(digest)
-        if not last or seed not in (None, run_seed) or algorithm not in (None, last.facts.get("preset")):
+        if not last or seed not in (None, run_seed) or algorithm not in (None, last.known_facts.get("preset")):
             continue
         stages = lineage.policies(last)
         for shards in unused.get((digest, run_seed), {"": []}).values():
