@@ -1,7 +1,6 @@
 """Decorators for Flyte's tasks and workflows: cached steps, uncached tasks, and dynamic tasks."""
 
 import inspect
-import os
 import time
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -14,7 +13,7 @@ from flytekit import workflow as flyte_workflow
 
 from tasks.errors import UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import ERROR_PATH, attempt, is_group_member
+from tasks.flyte.attempts import attempt, is_group_member
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT, pod_options
 from tasks.settings.deployment import VALUES, Role
@@ -121,7 +120,7 @@ def _once(
     try:
         made: Made = run_once(store, name, version, logic, *determining, **rest)
     except UserError as error:
-        if ERROR_PATH not in os.environ:
+        if not is_group_member():  # The parent of the group shows the deck.
             decks.show_unfinished(name, determining, error, started)
         raise
     if made is not None:
