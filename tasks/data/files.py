@@ -180,11 +180,7 @@ def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
         return partial, str(error)
     answer = _gold(text, source, kind)
     if not answer:
-        reason = {
-            "hashes": "there is no text after ####",
-            "boxed": "there is no closed \\boxed{} with a text",
-        }.get(source.gold, "there are only dollar signs")
-        return partial, f"{source.answer} holds no answer: {reason}"
+        return partial, f"{source.answer} holds no answer for source.gold {source.gold}: {text[:80]!r}"
     messages = json.dumps(chat, ensure_ascii=False) if chat else None
     name = partial.get("prompt_id") or hashlib.sha256((messages or prompt).encode()).hexdigest()[:16]
     row = {"prompt_id": name, "prompt": prompt, "answer": answer, "level": _level(fields.get(_LEVEL))}
