@@ -158,11 +158,8 @@ def _parse_json(content: bytes, place: str) -> Any:
         return json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8 ({error.reason} at byte {error.start}). Save the file as UTF-8.") from None
-    except json.JSONDecodeError as error:
-        where = f" at line {error.lineno}" if error.lineno > 1 else ""
-        raise DataError(f"{place}: not JSON ({error.msg}{where}): {error.doc[:80]!r}") from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: cannot be read as JSON ({error}): {content[:80]!r}") from None
+        raise DataError(f"{place}: not JSON ({error}): {content[:80].decode(errors='replace')!r}") from None
 
 
 def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
