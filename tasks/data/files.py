@@ -209,7 +209,7 @@ def _messages(value: Any, field: str) -> list[dict[str, str]]:
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise ValueError(f"{field} has the message {str(message)[:80]!r}; allowed: texts as role and content")
-        _check_encoding(message["content"], field)
+        message["content"].encode()  # It raises ValueError for half of a surrogate pair.
     if messages[-1]["role"] == "assistant":
         raise ValueError(f"{field} ends with a message of the assistant. Remove it: the policy writes this message")
     if not _user_texts(messages).strip():
@@ -230,7 +230,7 @@ def _text_of(fields: Mapping[str, Any], field: str, source: SourceSettings, seve
     text = _text(fields[field], field, several)
     if not text.strip():
         raise ValueError(f"{field} is empty. Fill it in or remove the row")
-    _check_encoding(text, field)
+    text.encode()  # It raises ValueError for half of a surrogate pair.
     return text
 
 
@@ -245,13 +245,6 @@ def _how_to_name(fields: Mapping[str, Any], field: str, source: SourceSettings) 
         f"Name one of these in source.{setting}, or, in place of prompts.path, set "
         f"prompts.source='{{path: {source.path}, {written}}}' with your names for FIELD"
     )
-
-
-def _check_encoding(text: str, field: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{field} has half of a surrogate pair: {text[:80]!r}") from None
 
 
 def _gold(text: str, source: SourceSettings, kind: str) -> str:
