@@ -225,11 +225,9 @@ def _text_of(fields: Mapping[str, Any], field: str, source: SourceSettings, seve
     """Return a field as text that is not empty, or raise ValueError."""
     if field not in fields:
         raise ValueError(f"no field {field!r}; found {sorted(fields)}. {_how_to_name(fields, field, source)}")
-    if fields[field] is None:
-        raise ValueError(f"{field} is null. Fill it in or remove the row")
-    text = _text(fields[field], field, several)
+    text = "" if fields[field] is None else _text(fields[field], field, several)
     if not text.strip():
-        raise ValueError(f"{field} is empty. Fill it in or remove the row")
+        raise ValueError(f"{field} is empty or null. Fill it in or remove the row")
     text.encode()  # It raises ValueError for half of a surrogate pair.
     return text
 

@@ -157,7 +157,7 @@ BAD_ROWS = [
     ("{oops\n", "line 1: not JSON"),
     ("[" * 99999, "line 1: not JSON .maximum recursion"),
     ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: not JSON .Exceeds the limit"),
-    ('{"prompt": "a", "answer": null}', "line 1: answer is null. Fill it in"),
+    ('{"prompt": "a", "answer": null}', "line 1: answer is empty or null. Fill"),
     ('{"prompt": "a", "gold": {"text": 1}}', r"no field 'answer'; found \['gold.text', 'prompt'\].*source.answer"),
     ('{"prompt": ["a"], "answer": "1"}', "line 1: prompt is .*; allowed: a text or a number"),
     ('{"prompt": [{"role": "user", "content": 1}], "answer": "1"}', "line 1: prompt has the message .*; allowed"),
