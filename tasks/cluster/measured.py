@@ -30,7 +30,7 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
     Runs of the workflow of the planned run come first.
 
     Raises:
-        DataError: the store has no run, or its run made no update or has another policy, engine or backend.
+        DataError: the store has no finished run, or its run has another policy, engine or backend.
     """
     from tasks.report.history import load_finished
     from tasks.stored.runs import find_reports
@@ -40,14 +40,12 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
         (one for one in reports if (one.settings.get("updates_per_rollout") is not None) == run.alternates), reports[0]
     )
     history = load_finished(store, report)
-    if not history.stages:
-        raise DataError(f"{place}: its run made no update, so no rates can be measured from it. Name another store.")
     name = f"{history.algorithm}, mu {history.updates_per_rollout}, seed {history.seed}, {report.ref}"
     return read_rates(run, history, assumed, place), name
 
 
 def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings, place: str) -> Rates:
-    """Return the rates of a finished run with at least one update, for a planned run.
+    """Return the rates of a finished run, for a planned run.
 
     Raises:
         DataError: the finished run has another policy, engine or backend, or settings that this version cannot read.

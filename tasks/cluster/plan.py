@@ -59,7 +59,7 @@ def plan_cluster(
 
     Raises:
         SettingsError: the settings do not fit the GPUs, or the shape of the policy or the accelerator is unknown.
-        DataError: the run of the store has another policy, engine or backend, or made no update.
+        DataError: the run of the store has another policy, engine or backend.
         ArtifactError: there is no store, or it is damaged.
     """
     shape = shape_of(run.policy)
