@@ -223,9 +223,15 @@ def group_order(groups: int, seed: Sequence[int]) -> Ints:
 def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> list[Ints]:
     """Plan the rows of each batch: a permutation of whole groups that the seed determines, each used once.
 
-    The settings of a run ensure that batches have whole groups, and that no response is left.
+    Raises:
+        DataError: ``responses_per_update`` is not a multiple of the group size that divides the number of responses.
     """
-    size = responses.group_size
+    size, count = responses.group_size, len(responses.group_R)
+    if count % responses_per_update or responses_per_update % size:
+        raise DataError(
+            f"optimize.responses_per_update: {responses_per_update} does not cut {count} responses "
+            f"in groups of {size} into whole updates."
+        )
     rows = group_order(responses.groups, seed)[:, None] * size + np.arange(size)
     return list(rows.reshape(-1, responses_per_update))
 

@@ -57,7 +57,7 @@ def optimize_stage(
         examples.parquet with the tokens of some responses.
 
     Raises:
-        DataError: the rollouts are not of this policy, or do not fit the verdicts.
+        DataError: the rollouts are not of this policy, or do not fit the verdicts or the batch size.
         GateError: see ``Trainer.train``.
         Interrupted: SIGTERM came, and the state is saved.
     """

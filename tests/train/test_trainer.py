@@ -134,6 +134,12 @@ def test_an_update_takes_whole_groups_and_a_stage_every_response_once(responses:
     assert group_order(12, (3, 1)).tolist() != group_order(12, (3, 2)).tolist()
 
 
+@pytest.mark.parametrize("size", [18, 20])
+def test_updates_that_would_cut_a_group_or_leave_a_rest_are_refused(responses: Responses, size: int) -> None:
+    with pytest.raises(DataError, match="responses_per_update"):
+        plan_batches(responses, size, (0, 0))
+
+
 def test_micro_batches_keep_to_their_budget() -> None:
     tokens = np.array([5, 50, 7, 3, 9, 30])
     parts = micro_batches(tokens, np.array([0, 1, 2, 3, 5]), 12)
