@@ -237,7 +237,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         lambda found: rf"\sqrt{found[1] or found[3] or ''}{{{found[2] or found[4]}}}",
     ),
     ("an E with an index is a name, and not Euler's number", r"(?<![a-zA-Z\\])[eE]\s*(?=_)", r"\\tilde{e}"),
-    ("T behind a number or letter is an exponent", r"(?<=[\da-zA-Z])\^(?:T(?![a-zA-Z])|\{\s*T\s*\})", "^{t}"),
+    (
+        "T is an exponent where there is no matrix",
+        r"(?<=[\da-zA-Z}])(?<!matrix\})\^(?:T(?![a-zA-Z])|\{\s*T\s*\})",
+        "^{t}",
+    ),
     (
         "I with an index is a name, and math-verify reads letters without their case",
         r"\\[a-zA-Z]+|I\s*(?=_)",
@@ -292,7 +296,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     (
         "numbers in a list have units too",
-        rf"(?<=[\d}})]){_GAP}*{_TEXT}[^{{}}]*[a-zA-Z][^{{}}]*\}}(?:\^\{{?\d\}}?)?(?=\s*(?:,|\)|\\text\s*\{{\s*(?:and|or)\s*\}}))",
+        rf"(?<=[\w}})]){_GAP}*{_TEXT}[^{{}}]*[a-zA-Z][^{{}}]*\}}(?:\^\{{?\d\}}?)?(?=\s*(?:,|\)|\\text\s*\{{\s*(?:and|or)\s*\}}))",
         "",
     ),
     ("a group around the whole answer is not a set", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
@@ -353,7 +357,7 @@ _SECOND_NUMBER = re.compile(
     rf"{_GAP}*(?:\d|\\(?:[cdt]?frac|sqrt|pi)(?![a-zA-Z]))"
 )
 _OPERATION = re.compile(
-    rf"[\d}}](?:{_GAP}|{_TEXT})*(?:(?:squared|cubed|doubled|tripled|halved|factorial)\b|\(?mod\b"
+    rf"(?:{_TEXT}|[\di}}]){_GAP}*(?:(?:squared|cubed|doubled|tripled|halved|factorial|if|when)\b|\(?mod\b"
     r"|(?:plus|minus|divided|multiplied|to the(?! near)|and|or)\s+(?:a\b|[a-zA-Z]{3}))"
 )
 

@@ -120,7 +120,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("x=3", {C: ["x=3", "3"], W: ["y=3"]}),
     ("3", {C: ["x=3", "x = 1+2 = 3", "= 3"], W: [r"3 \text{ million}", "3 thousand", r"3\text{ dozen}"]}),
     ("6", {W: ["7 = 6", "x = 7 = 6"]}),
-    (r"\pi", {C: ["\u03c0"], W: [r"x = \pi = 3.14"]}),
+    (r"\pi", {C: ["\u03c0"], W: [r"x = \pi = 3.14", r"\pm\pi\text{ cm}", r"\pi\text{ if n is odd}"]}),
     ("3.14", {C: [r"x = \pi = 3.14"]}),
     (r"\sqrt3+\sqrt7", {C: [r"x=\sqrt3+\sqrt7=\sqrt{10+2\sqrt{21}}"], W: [r"\frac{4377802}{1000000}=\sqrt3+\sqrt7"]}),
     ("1<x<2", {C: ["1<x<2", "(1,2)"], W: ["1<x<2<y"]}),
