@@ -69,6 +69,8 @@ def test_weights_in_a_second_format_are_not_copied(small: Small, store: Store, f
         save_file({"wq": torch.zeros(2, 2)}, folder / foreign)
     index = {"weight_map": {"wq": "model-00001-of-00001.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "original").mkdir()
+    assert fingerprint(str(folder))
     policy = take(store, folder)
     assert policy == small[1]
     assert dict(folder_weights(store.path(policy))).keys() == weights.keys()
