@@ -150,7 +150,7 @@ def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun
     reports = {}
     for run in planned:
         wanted = run.settings.result_values()
-        matches = (ref for ref, settings in stored if settings and _fits(wanted, settings))
+        matches = (ref for ref, settings in stored if _fits(wanted, settings))
         if ref := next(matches, None):
             reports[run] = ref
     return reports
