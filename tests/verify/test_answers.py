@@ -22,9 +22,6 @@ from tasks.verify.verdicts import Extracted, extract, extract_program
         (r"} \boxed{5} }", "5", True),
         (r"\boxed{12} and \boxed{24", "12", False),  # truncated in its last box
         (r"\boxed{as \boxed{5} is", "5", True),
-        (r"\boxed{", None, False),
-        (r"\boxed 5", None, False),
-        (r"the answer is 42", None, False),
     ],
 )
 def test_the_answer_is_the_last_box(response, answer, shows_working):
@@ -64,11 +61,10 @@ def test_extraction_never_raises(response):
         ("```python\n1\n```\n```\n2\n```", "1\n", False),  # a block that names no language is none of Python
         ("```python\n1\n```\n```python\n2", "1\n", False),  # cut off in its last block
         ("```text\n1\n```python\n2\n```", "2\n", True),  # a block that another opens in
-        ("```python\n```", "", False),
         ("```python\nprint('```')\n```", "print('```')\n", False),  # a fence is a whole line
+        ("```python\n```", "", False),
         ("```\nprint(1)\n```", None, False),
         ("```python print(1)```", None, False),
-        ("```python\nprint(1)", None, False),
         (" ```python\nprint(1)\n ```", None, False),
         (r"\boxed{1}", None, False),
     ],
