@@ -62,7 +62,7 @@ def test_a_limit_that_the_key_of_a_study_leaves_out_makes_no_result(start) -> No
 
 
 def test_log_probabilities_that_are_no_longer_finite_are_a_result(start) -> None:
-    made = run(start, 1, 4, "optimize.learning_rate=1e8")
+    made = run(start, 1, 4, "optimize.learning_rate=1e17")
     assert "not finite" in start[0].manifest(made).facts["stopped"]
 
 
