@@ -231,6 +231,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         rf"(?<![a-zA-Z\\{{])({_FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
         r"\\\1",
     ),
+    ("a root is of the whole number", r"\\sqrt\s*(\d{2,})", r"\\sqrt{\1}"),
     (
         "a root may have round brackets",
         r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*)\)|\\sqrt\s*(\[\d+\])\s*([\da-z])",

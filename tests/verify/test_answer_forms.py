@@ -50,7 +50,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("2516_8", {C: [r"(2516)_{8}", "2516"], W: ["2516_7"]}),
     (r"\{101_2, 7\}", {W: [r"\{101_3, 7\}"]}),
     # characters, styles
-    (r"\sqrt{2}", {C: ["\u221a2"]}),
+    (r"\sqrt{12}", {C: ["\u221a12", r"\sqrt12"], W: [r"\sqrt{1}2"]}),
     (r"\sqrt{1 \over 2}", {C: [r"\sqrt{1/2}", "sqrt(2)/2", r"\sqrt(1/2)", r"\sqrt[2]2/2"], W: [r"\frac{1}{2}"]}),
     (r"2^{1\over3}", {C: [r"2^{\frac{1}{3}}"], W: [r"\frac{2}{3}"]}),
     (r"\frac{7}{2}", {C: ["3\u00bd"]}),
