@@ -99,12 +99,9 @@ def extract_program(response: str) -> Extracted:
     """
     found = opened = None
     for fence in _FENCE.finditer(response):
-        if opened is None:
-            opened = fence
-            continue
-        if opened[1].strip().lower() in _PYTHON and not fence[1].strip():
+        if opened and opened[1].strip().lower() in _PYTHON and not fence[1].strip():
             found = (opened.start(), opened.end() + 1, fence.start())
-        opened = None if not fence[1].strip() else fence
+        opened = fence
     return _cut(response, found)
 
 
