@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 
 ROWS_AT_ONCE = 512
 """Rows of one batch when a table is streamed."""
+_CHARACTERS_AT_ONCE = 2**26
+"""Characters of texts after which a table that is written gets another row group."""
 
 RESPONSE = ["prompt_id", "sample_index"]
 """Columns that together name a response."""
@@ -124,8 +126,15 @@ SAMPLES = pa.schema(
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
-    """Write rows as parquet."""
-    save_table(path, to_table(rows, schema))
+    """Write rows as parquet, so many at once that long texts are not in memory a second time as a whole."""
+    start = characters = 0
+    with table_writer(path, schema) as add:
+        for end, row in enumerate(rows):
+            if characters > _CHARACTERS_AT_ONCE:
+                add(to_table(rows[start:end], schema))
+                start, characters = end, 0
+            characters += sum(len(value) for value in row.values() if isinstance(value, str))
+        add(to_table(rows[start:], schema))
 
 
 def save_table(path: Path, table: pa.Table) -> None:

@@ -121,7 +121,7 @@ def test_only_the_named_artifact_and_its_ancestors_are_read(store: Store) -> Non
     assert (alone.artifacts, alone.files) == (1, 2)
 
 
-def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str) -> None:
+def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(f"{bucket}/prefix")
     run = make_finished_run(store, stages=1)
     (store.root / run.policies[0].folder / "model.safetensors").write_text("damaged")
@@ -131,6 +131,10 @@ def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str) -> None:
     flip(store, f"{run.policies[0]}/config.json")
     assert found(check_store(store, None)) == {(str(run.policies[0]), "config.json")}
     assert not store.root.exists()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    with pytest.raises(ArtifactError, match="failed for 1 s"):
+        check_store(Store(store.ref), None)
 
 
 def test_a_run_ends_only_if_the_bucket_has_its_artifacts(bucket: str, s3: S3) -> None:
@@ -147,15 +151,6 @@ def test_a_run_ends_only_if_the_bucket_has_its_artifacts(bucket: str, s3: S3) ->
     s3.delete_objects(name)
     with pytest.raises(DamagedError, match=r"in the bucket: .* and \d+ more\. Restore"):
         close_run(inputs=inputs, report=report)
-
-
-def test_a_server_that_is_gone_is_an_error_and_not_damage(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.open(bucket)
-    make_finished_run(store, stages=1)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
-    with pytest.raises(ArtifactError, match="failed for 1 s"):
-        check_store(Store(store.ref), None)
 
 
 def test_the_command_ends_with_1_when_something_is_wrong(store: Store) -> None:

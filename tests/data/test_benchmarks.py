@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tasks.data.benchmarks import source_rows
+from tasks.data.benchmarks import source_rows, write_prompts
 from tasks.data.files import read_rows
 from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
@@ -176,6 +177,17 @@ def test_a_benchmark_with_an_id_and_a_level_keeps_them(store: Store, tmp_path: P
     assert (row["prompt_id"], row["level"]) == ("test/algebra/1.json", 3)
     with pytest.raises(DataError, match=r"evaluate.benchmarks, math500.problems: 500, but the source has 1"):
         prepare(store, str(tmp_path), name="math500")
+
+
+def test_long_tests_of_programs_are_not_in_memory_twice(tmp_path: Path) -> None:
+    pool = pa.proxy_memory_pool(default := pa.default_memory_pool())
+    same = {"prompt": "p", "answer": "1" * 2**25, "level": None, "chat": False, "problem": "p"}
+    rows = [{"prompt_id": str(place), **same} for place in range(8)]
+    pa.set_memory_pool(pool)
+    write_prompts(tmp_path, rows)
+    pa.set_memory_pool(default)
+    assert pool.max_memory() < 150 * 2**20  # The answers are 256 MiB.
+    assert read_table(tmp_path / "prompts.parquet").to_pylist() == rows
 
 
 def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path) -> None:
