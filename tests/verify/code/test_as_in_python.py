@@ -13,9 +13,11 @@ LARGE = "1" + "0" * 4999
 NAMES = "from collections import deque\nfrom fractions import Fraction"
 PRINT = {
     "a standard output put aside": (
-        "import io, sys\nreal = sys.stdout\nsys.stdout = io.StringIO()\nprint(5)\nreal.write(sys.stdout.getvalue())"
+        "import atexit, io, sys\nout = sys.stdout = io.StringIO()\nprint(5)\n"
+        "atexit.register(lambda: sys.__stdout__.write(out.getvalue()))"
     ),
     "a standard output detached": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach())\nprint(5)",
+    "a thread": "import threading as t, time\nt.Thread(target=lambda: (time.sleep(0.2), print(5))).start()",
     "the current folder": "import os\nprint(5 if os.getcwd() else 6)",
     "no arguments": "import argparse\nargparse.ArgumentParser().parse_args()\nprint(5)",
     "another file on standard output": "out = open(1, 'w')\nout.write('5')",
@@ -23,10 +25,10 @@ PRINT = {
         "import os, sys\nclass Fast:\n kept = []\n write = kept.append\n"
         " def flush(self): os.write(1, ''.join(self.kept).encode())\nsys.stdout = Fast()\nprint(5)"
     ),
-    "run as a script": "if __name__ == '__main__': print(5)",
-    "standard output closed": "import sys\nprint(5)\nsys.stdout.close()",
+    "run as a script": "if __name__ == '__main__': exit(print(5))",
+    "standard output closed": "import sys\nprint(5)\nsys.stdout.close()\nsys.stdout = None",
     "written by an end of an object": (
-        "import sys\nclass Last:\n def __del__(self): sys.__stdout__.write('5')\nlast = Last()"
+        "import io, sys\nsys.stdout = io.StringIO()\nclass Last:\n def __del__(self): print(5)\nlast = Last()"
     ),
     "type hints of the program's own": (
         "from __future__ import annotations\nfrom dataclasses import dataclass\nimport typing\n"
@@ -34,7 +36,7 @@ PRINT = {
         "assert typing.get_type_hints(Point)['y'] is Other\nprint(Point(5, None).x)"
     ),
     "a limit other than CPU time": "import resource as r\nr.setrlimit(r.RLIMIT_STACK, (1 << 23, 1 << 26))\nprint(5)",
-    "pickled": "import pickle\nclass Point: x = 5\nprint(pickle.loads(pickle.dumps(Point())).x)",
+    "pickled": "import pickle\nclass Point: x = 5\nprint(pickle.loads(pickle.dumps(Point())).x)\nexit(0)",
 }
 RESULTS = {
     "a dataclass with annotations as texts": (
@@ -56,7 +58,7 @@ RESULTS = {
     "attributes of results, and arguments that the program defines": (
         asserts("assert f(inc, P.X).v == 3", "assert re.match('4', f(str, max(2, 4)).v).end() == 1"),
         "max = 0\nclass P:\n X = 2\n def __init__(self, v): self.v = v\n"
-        "def inc(x): return x + 1\ndef f(g, x): return P(g(x))",
+        "def inc(x): return x + 1\ndef f(g, x): return P(g(x))\nif __name__ == '__main__': 1 / 0",
     ),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
     "the item of a list, as in APPS": (calls("f", ([2], [3]), ([4], [5])), "def f(x): return x + 1"),
