@@ -74,7 +74,7 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
 
     def made(kind: Kind, seed: int, parents: Mapping[str, Any], **facts: Any) -> ArtifactRef:
         with store.write(kind, settings={}, parents=parents, seed=seed) as draft:
-            (draft.path / "x").write_text(f"{kind} {seed}")
+            (draft.path / "x").write_text(f"{kind} {seed} {facts}")
             draft.facts.update(facts)
         return draft.ref
 
@@ -93,6 +93,8 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
         assert [one.seed for one in run.rollouts] == ([] if seed < 2 else [2])
     made("average", 9, {"policy": policy})  # As workflows/evaluation.py makes it: another seed is not another run.
     assert [run.seed for run in find_unfinished(store)] == [2, 1, 0]
+    again = made("average", 0, {"policy": base}, accuracy=0.5)  # Of equal measures the latest counts.
+    assert find_unfinished(store, 0)[0].averages[0].ref == again
     prompts = made("prompts", 2, {"training_set": made("prompts", 0, {})}, stage=1)
     made("rollouts", 2, {"policy": base, "prompts": prompts})  # Another run, with other prompts.
     assert [len(run.rollouts) for run in find_unfinished(store, 2)] == [1, 1]
