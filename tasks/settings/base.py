@@ -124,7 +124,10 @@ class _Loader(yaml.SafeLoader):
 
 def load_yaml(text: str) -> Any:
     """Return the value that a text in YAML has; raise ``yaml.YAMLError`` if it is not YAML or repeats a key."""
-    return yaml.load(text, _Loader)  # noqa: S506 - a subclass of the safe loader
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a subclass of the safe loader
+    except RecursionError:
+        raise yaml.YAMLError("lists or dictionaries are nested too deeply") from None
 
 
 def read_packaged_yaml(module: str, name: str) -> Any:

@@ -162,6 +162,7 @@ def test_every_mistake_is_named_at_once(run: RunSettings) -> None:
     ("content", "message"),
     [
         *((content, "") for content in (b"", b"[1, 2]", b"a: [", b"just words", b"\x7fELF\xd0\xff")),
+        (b"seed: " + b"[" * 3000 + b"]" * 3000, ": not YAML: lists or dictionaries are nested too deeply"),
         (b"seed: 1\nrollout: {}\nseed: 2\n", ": not YAML: the key 'seed' is in line 1 already; remove one"),
     ],
 )

@@ -46,7 +46,10 @@ RESULTS = {
     ),
     "a method": (calls("f", ([[2, 3]], 5)), "def f(): pass\nclass Solution:\n def f(self, x): return sum(x)"),
     "a function that it imports": (asserts("assert gcd(12, 18) == 6"), "from math import gcd"),
-    "a large number": (f'{{"fn_name": "f", "inputs": [[4999]], "outputs": [{LARGE}]}}', "exec('def f(n): return 10**n')"),
+    "a large number": (
+        f'{{"fn_name": "f", "inputs": [[4999]], "outputs": [{LARGE}]}}',
+        "exec('def f(n):return 10**n')",
+    ),
     "an iterator, a deque, bytes and fractions": (
         asserts("assert [*f(3)] == [1, b'2', deque([3]), Fraction(1, 3)]", setup=NAMES),
         "import fractions\ndef f(n): yield from (1, b'2', deque([n]), fractions.Fraction(1, n))",
