@@ -199,7 +199,9 @@ def _solutions(answer: Any) -> sympy.Set | None:
             sets.append(item.as_set() if _is_solved(item) else None)
     if not sets or None in sets:
         return None
-    return sympy.Union(*sets) if isinstance(answer, sympy.FiniteSet) else sympy.Intersection(*sets)
+    # A list such as x > 0, x < 1, of which one always holds, has the word and between its items; else it has or.
+    is_either = isinstance(answer, sympy.FiniteSet) and (union := sympy.Union(*sets)) != sympy.S.Reals
+    return union if is_either else sympy.Intersection(*sets)
 
 
 def _is_solved(relation: Any) -> bool:

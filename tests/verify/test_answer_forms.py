@@ -86,7 +86,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     # intervals and points
     (r"(-2,2)", {W: ["x^2<4"]}),  # not solved
     (r"(-\infty,-1)\cup(1,\infty)", {C: [r"x<-1 \text{ or } x>1", r"x<-1\lor x>1", r"]-\infty,-1[\cup]1,\infty["]}),
-    ("(0,1]", {C: ["]0,1]"], W: ["[0,1["]}),
+    ("(0,1]", {C: ["]0,1]", r"x>0 \text{ and } x\le1"], W: ["[0,1[", "x>0, x<1", r"x>0, x\ge1"]}),
     (
         "(1,2)",
         {C: ["(1,2)", r"\{1,2\}", "y=2, x=1", r"\langle 1,2\rangle"], W: ["(2,1)", "y=1, x=2"]},
@@ -123,7 +123,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\pi", {C: ["\u03c0"], W: [r"x = \pi = 3.14", r"\pm\pi\text{ cm}", r"\pi\text{ if n is odd}"]}),
     ("3.14", {C: [r"x = \pi = 3.14"]}),
     (r"\sqrt3+\sqrt7", {C: [r"x=\sqrt3+\sqrt7=\sqrt{10+2\sqrt{21}}"], W: [r"\frac{4377802}{1000000}=\sqrt3+\sqrt7"]}),
-    ("1<x<2", {C: ["1<x<2", "(1,2)"], W: ["1<x<2<y"]}),
+    ("1<x<2", {C: ["1<x<2", "(1,2)"], W: ["1<x<2<y", r"(-\infty,\infty)"]}),
     (r"x \ne 3", {C: [r"3 \neq x"], W: [r"x \ne 4", "x > 3", "3"]}),
     # letters and words, and products of variables
     (r"\text{east}", {C: ["East", r"\text{the east}", r"\(\text{East}\)"]}),
