@@ -306,7 +306,10 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
 _RULES = [(re.compile(pattern), replacement) for _reason, pattern, replacement in _TABLE]
 
 _EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
-_LETTER = re.compile(rf"{_TEXT}[^{{}}]*\}}|\\[a-zA-Z]+|([a-zA-Z])")
+_LETTER = re.compile(
+    rf"{_TEXT}[^{{}}]*\}}|\\(?:[cdt]?frac|sqrt(?=\s*[\[{{\d])|pi|cdot|times|left|right)(?![a-zA-Z])|(\\[a-zA-Z]+|[a-zA-Z])"
+)
+"""Text, a command that numbers have too, or a letter or another command as a group."""
 _UPRIGHT = re.compile(rf"{_TEXT}[\s~]*([a-zA-Z])\}}")
 _RELATION = re.compile(r"[=<>]|\\(?:le|ge|approx)(?![a-zA-Z])")
 _LAST_LETTERS = re.compile(r"(?<=[\d}\s])(?:(?P<variable>[cdot]|ab|bc|rs|(?<!1)st)|(?P<either>[ghlms])|[a-z]{2,})\s*$")
@@ -314,9 +317,9 @@ _LAST_LETTERS = re.compile(r"(?<=[\d}\s])(?:(?P<variable>[cdot]|ab|bc|rs|(?<!1)s
 
 
 def letters(text: str) -> frozenset[str]:
-    """Return the letters of an answer outside of commands and texts, without a unit behind a number, as in 25 m."""
+    """Return the letters and commands of an answer outside of texts, without a unit behind a number, as in 25 m."""
     found = _LAST_LETTERS.search(text)
-    if found and not found["variable"] and (not found["either"] or text[found.start() - 1] == " "):
+    if found and not found["variable"] and (not found["either"] or re.search(r"[\d}]\s+$", text[: found.start()])):
         text = text[: found.start()]
     return frozenset(letter[1] for letter in _LETTER.finditer(text) if letter[1])
 
