@@ -69,6 +69,9 @@ def test_every_run_is_there_and_compared(reproduced: Finished) -> None:
     every = set(product(("mu_grpo", "grpo", "m2po"), ("easy", "hard", "mean")))
     assert {(cell["system"], cell["benchmark"]) for cell in result["cells"]} == every
     assert len(result["tests"]) == 2 * 3
+    last = {one.facts["algorithm"]: store.manifest(one.parents["evaluations"][-1]) for one in store.manifests("report")}
+    means = {cell["system"]: cell["by_seed"] for cell in result["cells"] if cell["benchmark"] == "mean"}
+    assert means == {system: [pytest.approx(average.facts["accuracy"])] for system, average in last.items()}
     assert {one["updates"] for one in result["times"]} == {16}
     assert "mu_grpo minus each baseline" in reproduced.output
     shown = words(deck_of(decks_of(reproduced.runner), made))
