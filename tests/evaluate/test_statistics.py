@@ -82,12 +82,6 @@ def test_holm_adjustment_worked_numbers() -> None:
     assert statistics.holm([]) == []
 
 
-def test_the_mean_gives_models_and_benchmarks_the_same_weight() -> None:
-    one, other = np.full((2, 10), 0.2), np.full((2, 1000), 0.8)
-    assert statistics.mean([{"a": one, "b": other}]) == pytest.approx(0.5)
-    assert statistics.mean([{"a": one, "b": one, "c": one}, {"b": other}]) == pytest.approx(0.5)
-
-
 def test_a_seed_is_drawn_for_all_benchmarks_of_a_model_at_once() -> None:
     """Seeds that are good on one benchmark and as bad on the other leave no spread; independent draws would."""
     good = np.repeat([[0.2], [0.5], [0.8]], 50, axis=1)
@@ -103,11 +97,6 @@ def test_problems_are_drawn_for_all_models_at_once() -> None:
     assert np.std(five.low_D) == pytest.approx(np.std(one.low_D), rel=0.05)
     apart = draws([{name: difference_SP} for name in "abcde"], DIFFERENCES)
     assert np.std(apart.low_D) == pytest.approx(np.std(one.low_D) / np.sqrt(5), rel=0.05)
-
-
-def test_a_run_is_one_pair_however_many_benchmarks_it_was_measured_on() -> None:
-    first, second = np.array([[0.0, 0.2], [0.4, 0.4]]), np.array([[0.3], [0.6]])
-    assert statistics.run_means([{"a": first, "b": second}, {"b": second}]) == pytest.approx([0.2, 0.5, 0.3, 0.6])
 
 
 def test_p_of_the_bootstrap_is_that_of_a_t_test_on_many_problems() -> None:
