@@ -17,7 +17,7 @@ from tasks.rollout.step import AtLimit, build_requests, decode, parts, progress_
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
-from tasks.store.tables import ROWS_AT_ONCE, SAMPLES, read_table, table_writer, to_table
+from tasks.store.tables import ROWS_AT_ONCE, SAMPLES, UNJUDGED_SAMPLES, read_table, to_table, write_table
 from tasks.tracking import open_tracker
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
 from tasks.verify.step import pair
@@ -71,9 +71,9 @@ def evaluate_policy(
                     for indices, temperature in drawn:
                         sampling = Sampling(settings.max_new_tokens, temperature)
                         made += sample_held_out(engine, tokenizer, part, indices, sampling, seed, on_done, limit)
-                    return to_table(made, SAMPLES)
+                    return to_table(made, UNJUDGED_SAMPLES)
 
-                table = store.progress.table("samples", number, generate).drop_columns(["prompt", "answer"])
+                table = store.progress.table("samples", number, generate)
                 samples += [{**sample, **texts[sample["prompt_id"]]} for sample in table.to_pylist()]
                 progress.reach(len(samples))
         verifier = shared_verifier(verify)
@@ -90,9 +90,7 @@ def evaluate_policy(
                 if note.answer_type == "math"
                 else None
             )
-        with table_writer(draft.path / SAMPLES_FILE, SAMPLES) as add:
-            for start in range(0, len(samples), ROWS_AT_ONCE):
-                add(to_table(samples[start : start + ROWS_AT_ONCE], SAMPLES))
+        write_table(draft.path / SAMPLES_FILE, samples, SAMPLES, ROWS_AT_ONCE)
         metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
         # An earlier attempt may have generated some of the responses.

@@ -124,13 +124,18 @@ SAMPLES = pa.schema(
     }
 )
 
+UNJUDGED_SAMPLES = pa.schema([SAMPLES.field(name) for name in SAMPLES.names if name not in ("prompt", "answer")])
+"""Samples as an evaluation saves them before they are judged; the benchmark has their prompts and gold answers."""
 
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
+
+def write_table(
+    path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, rows_at_once: int | None = None
+) -> None:
     """Write rows as parquet, so many at once that long texts are not in memory a second time as a whole."""
     start = characters = 0
     with table_writer(path, schema) as add:
         for end, row in enumerate(rows):
-            if characters > _CHARACTERS_AT_ONCE:
+            if characters > _CHARACTERS_AT_ONCE or end - start == rows_at_once:
                 add(to_table(rows[start:end], schema))
                 start, characters = end, 0
             characters += sum(len(value) for value in row.values() if isinstance(value, str))
