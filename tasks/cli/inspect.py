@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.errors import DataError
-from tasks.formats import DASH, first_names
+from tasks.formats import DASH, first_names, printable
 from tasks.settings import OptimizeSettings
 from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
@@ -214,7 +214,7 @@ def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
 def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Table:
     first = rows[0]
     correct = sum(row["outcome"] == "correct" for row in group)
-    title = f"{first['prompt']}   (answer {first['answer']}; {correct} of {len(group)} correct)"
+    title = f"{first['prompt']}   (answer {printable(first['answer'])}; {correct} of {len(group)} correct)"
     table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("sample", "outcome", "reward", "advantage", "tokens", "mean\nlogp", "min\nlogp"):
         table.add_column(name, justify="left" if name == "outcome" else "right", no_wrap=True)
