@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoConfig, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
@@ -62,7 +63,12 @@ def _check_adapter(path: Path, whole: bool) -> None:
 def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> None:
     kind = config.get("model_type")
     code = config.get("auto_map") or {}
-    if code and kind not in CONFIG_MAPPING and not trust_remote_code:
+    if kind not in CONFIG_MAPPING and not code:
+        raise DataError(
+            f"{path}: config.json has model_type {kind!r}, which transformers {transformers.__version__} does not "
+            "know. Install the version that the model asks for, or take another policy."
+        )
+    if kind not in CONFIG_MAPPING and not trust_remote_code:
         raise DataError(
             f"{path}: a {kind} model is defined by Python files that come with it "
             f"({', '.join(sorted(set(code.values())))}). They are not run unless policy.trust_remote_code: true asks "
