@@ -82,7 +82,7 @@ class Bar:
         self._note = note or self._note
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, advance=steps, note=self._note)
-        elif not self._silent and time.monotonic() - self._printed >= _PLAIN_EVERY_SECONDS:
+        elif not self._silent and self._done < self._total and time.monotonic() - self._printed >= _PLAIN_EVERY_SECONDS:
             self._printed = time.monotonic()
             self._print_line()
 
