@@ -6,7 +6,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from tasks.errors import DataError, check_fetched, explain
+from tasks.errors import DataError, check_fetched
 
 ADAPTER_CONFIG = "adapter_config.json"
 """A merged model may still have this file, which makes transformers look for an adapter's weights."""
@@ -37,16 +37,23 @@ def weight_files(path: Path) -> list[Path]:
     """Return the files with a folder's weights, one or those of an index; none where a file is missing.
 
     Raises:
-        DataError: the index names no files.
+        DataError: the index names something that is not a file of the folder.
     """
     if (path / WEIGHTS).is_file():
         return [path / WEIGHTS]
     index = path / INDEX
     if not index.is_file():
         return []
-    with explain(f"{index}: cannot be read", "Save the model with save_pretrained."):
-        names = {Path(name).name for name in read_json(index)["weight_map"].values()}
-    files = [path / name for name in sorted(names)]
+    named = read_json(index).get("weight_map")
+    if not isinstance(named, dict):
+        raise DataError(f"{index}: no weight_map. Save the model with save_pretrained.")
+    names = sorted(set(map(str, named.values())))
+    if outside := [name for name in names if Path(name).name != name]:
+        raise DataError(
+            f"{index}: its weight_map names {outside[0]!r}, which is not a file of that folder. Save the model with "
+            "save_pretrained."
+        )
+    files = [path / name for name in names]
     return files if all(file.is_file() for file in files) else []
 
 
