@@ -48,7 +48,7 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
         try:
             scorer = Scorer(model, chunk_tokens, attention, scale)
             difference = float((scorer(replace(batch, layout=layout))[0] - alone_T).abs().max())
-        except torch.OutOfMemoryError:
+        except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # Models that do not support an attention or a layout raise errors of every kind.
             failures.append(f"{attention}: {type(error).__name__}: {error}")
