@@ -42,9 +42,10 @@ def _launch_plan(name: PlanName) -> LaunchPlan:
     kickoff = "kickoff" if "kickoff" in graph.python_interface.inputs else None
     try:
         inputs = _inputs(graph, ROOT / plan.config)
-        schedule = CronSchedule(schedule=plan.schedule, kickoff_time_input_arg=kickoff) if plan.schedule else None
     except SettingsError as error:
         raise SettingsError(f"launch_plans.{name}.config: {error.message}") from None
+    try:
+        schedule = CronSchedule(schedule=plan.schedule, kickoff_time_input_arg=kickoff) if plan.schedule else None
     except ValueError as error:
         allowed = "a cron expression of five fields, as 0 3 * * *"
         raise SettingsError(f"launch_plans.{name}.schedule: got {plan.schedule!r}; allowed: {allowed}") from error

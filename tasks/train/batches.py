@@ -205,7 +205,7 @@ def _check_groups(table: pa.Table, group_size: int) -> None:
     if wrong.any():
         name = due[int(wrong.argmax())].as_py()
         raise DataError(
-            f"prompt {name}: it has not {group_size} responses, in the order of sample_index: generate again."
+            f"prompt {name}: it does not have {group_size} responses in the order of sample_index: generate again."
         )
 
 

@@ -164,7 +164,7 @@ def rows(count: int = 8) -> list[dict]:
     ids=["another order", "no first response", "no last response"],
 )
 def test_damaged_rollouts_are_refused(damaged: list[dict], prompt: str) -> None:
-    with pytest.raises(DataError, match=f"prompt {prompt}: it has not 4 responses, in the order of sample_index"):
+    with pytest.raises(DataError, match=f"prompt {prompt}: it does not have 4 responses in the order of sample_index"):
         responses_with(damaged, np.zeros(len(damaged)))
 
 
