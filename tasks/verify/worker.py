@@ -33,6 +33,9 @@ SPENT = 3
 _FORMS = (
     (r"\frac{1}{2}", "0.5", r"\frac{1}{3}"),
     (r"2\sqrt{2}", r"\sqrt{8}", r"2\sqrt{3}"),
+    (r"\{11, 2\}", r"\{2, 11\}", r"\{11, 3\}"),
+    ("(1, 2]", "(1, 2]", "(1, 3]"),
+    ("x^2+2x+1", "(x+1)^2", "x^2+3x+1"),
 )
 """Gold answers, each with a right and a wrong answer, that a worker judges before it forks judges, so that the caches
 of the parser are filled for all of them."""
