@@ -41,7 +41,7 @@ class UpdateStatistics:
         begins_T = tokens.first_T == torch.arange(len(tokens.first_T), device=tokens.first_T.device)
         flags = (result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T)
         columns = (begins_T, tokens.log_ratio_T, tokens.advantage_T, entropy_T, *flags)
-        self._tables.append(torch.stack([column.detach().double() for column in columns]))
+        self._tables.append(torch.stack(columns).detach().double())
         self._sums.append((result.loss_sum.detach(), result.denominator, tokens.responses))
 
     def _gather(self) -> tuple[list[float], _Numbers, Flags]:

@@ -176,7 +176,8 @@ def _correction(tokens: TokenBatch, settings: ObjectiveSettings) -> tuple[Tensor
     Its factors are the proximal over the behavior policy (decoupled PPO, arXiv 2505.24298), and the trainer's over the
     engine's probability for the same weights, cut (TIS) or masked (MIS).
     """
-    weight_T, rejected_T = torch.ones_like(tokens.behavior_logp_T), torch.zeros_like(tokens.response_T).bool()
+    weight_T = torch.ones_like(tokens.behavior_logp_T)
+    rejected_T = torch.zeros_like(weight_T, dtype=torch.bool)
     ratio, mismatch = settings.ratio, settings.mismatch
     if isinstance(ratio, kinds.ProximalRatio):
         weight_T = tokens.proximal_log_ratio_T.exp()
@@ -237,11 +238,13 @@ def _triggers(tokens: TokenBatch, settings: kinds.VetoSettings) -> Tensor:
         case "sequence_geo":
             log_T = running_mean(tokens.log_ratio_T, tokens.first_T)[tokens.last_T]
     log_kappa = math.log(settings.kappa)
-    trigger_T = {
-        "below": log_T < log_kappa - LOG_TOLERANCE,
-        "above": log_T > log_kappa + LOG_TOLERANCE,
-        "both": log_T.abs() > LOG_TOLERANCE - log_kappa,
-    }[settings.direction]
+    match settings.direction:
+        case "below":
+            trigger_T = log_T < log_kappa - LOG_TOLERANCE
+        case "above":
+            trigger_T = log_T > log_kappa + LOG_TOLERANCE
+        case "both":
+            trigger_T = log_T.abs() > LOG_TOLERANCE - log_kappa
     return trigger_T & (tokens.advantage_T < 0) if settings.advantage_sign == "negative" else trigger_T
 
 
