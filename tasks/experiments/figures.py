@@ -106,7 +106,7 @@ def accuracy(runs: Sequence[SystemRun], looks: Looks) -> Drawn:
             series.append(Series("", system, *np.mean(lines, axis=0), look=look))
     unit, size = drawing.time_unit(max(float(one.x.max()) for one in series))
     panel = Panel(f"accuracy, {runs[0].history.evaluated[-1].headline}", "percent")
-    return Chart(series, {"": panel}, f"training time, {unit}", unit=size, whole=False)
+    return Chart(series, {"": panel}, f"training time, {unit}", unit=size, whole_ticks=False)
 
 
 def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Looks, reference: str) -> Drawn | None:

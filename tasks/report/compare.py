@@ -25,7 +25,7 @@ class ComparedRun:
 
     summary: RunSummary
     settings: Mapping[str, Any]
-    """The settings that ``chosen`` returns; empty if they are unknown."""
+    """The settings that ``chosen_settings`` returns; empty if they are unknown."""
     report: str = ""
     """The artifact of the report, such as ``report/0123abcd``."""
     finished: float = 0.0
@@ -104,25 +104,25 @@ def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:
 
     Accuracies on different problems are in different rows.
     """
-    sets = [[_benchmark(one) for one in summary.last.evaluations] for summary in summaries]
-    names = _shortest_names([benchmark for benchmarks in sets for benchmark in benchmarks])
-    averaged = {benchmark for benchmarks in sets if len(benchmarks) > 1 for benchmark in benchmarks}
+    by_run = [[_benchmark(one) for one in summary.last.evaluations] for summary in summaries]
+    names = _shortest_names([benchmark for benchmarks in by_run for benchmark in benchmarks])
+    averaged = {benchmark for benchmarks in by_run if len(benchmarks) > 1 for benchmark in benchmarks}
     rows: dict[tuple[int, int, str], list[float | None]] = {}
 
-    def note(run: int, accuracy: float, *key: Any) -> None:
+    def enter(run: int, accuracy: float, *key: Any) -> None:
         rows.setdefault(key, [None] * len(summaries))[run] = accuracy
 
-    for run, (summary, benchmarks) in enumerate(zip(summaries, sets, strict=True)):
+    for run, (summary, benchmarks) in enumerate(zip(summaries, by_run, strict=True)):
         name = summary.last.headline
-        if any(other != benchmarks for other in sets):
+        if any(other != benchmarks for other in by_run):
             name = f"{' + '.join(names[each] for each in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
         for policy in summary.evaluated:
             at = f"{policy.updates} updates" if policy.updates else "base"
-            note(run, policy.accuracy.value, sets.index(benchmarks), policy.updates, f"{name}, {at}")
+            enter(run, policy.accuracy.value, by_run.index(benchmarks), policy.updates, f"{name}, {at}")
         for one, benchmark in zip(summary.last.evaluations, benchmarks, strict=True):
             if benchmark in averaged:
-                place = list(names).index(benchmark)
-                note(run, one.accuracy.value, len(sets), place, f"{names[benchmark]}, at the end")
+                order = list(names).index(benchmark)
+                enter(run, one.accuracy.value, len(by_run), order, f"{names[benchmark]}, at the end")
     return {name: values for (_, _, name), values in sorted(rows.items())}
 
 

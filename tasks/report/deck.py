@@ -27,7 +27,7 @@ _MOST_ROWS = 12
 """Largest number of rows of a table."""
 _FIRST = 4
 """Number of rows that are shown of a table with texts."""
-_NUMBERS, _SHAPE = (layout.ACCURACY_FILE, layout.RESULT_FILE), "config.json"
+_NUMBERS, _MODEL_CONFIG = (layout.ACCURACY_FILE, layout.RESULT_FILE), "config.json"
 _CURVES = (layout.METRICS_FILE, layout.CURVE_FILE)
 _TEXTS = (
     layout.PROMPTS_FILE,
@@ -37,7 +37,7 @@ _TEXTS = (
     layout.SAMPLES_FILE,
 )
 _MAPPED = {"verdicts": "rollouts", "average": "evaluations"}
-"""Kinds whose parents in a role come from a map task. Flyte shows no deck of a map task; the next step's deck does."""
+"""By kind, the role of parents that a map task made. Flyte shows no deck of a map task, so the next deck shows them."""
 _METRICS = (
     *("reward", "accuracy", "response_tokens", "loss", "grad_norm", "clip_fraction", "veto_fraction"),
     *("zero_advantage_share", "ess", "kl_k3", "entropy", "ratio_max_negative", "ratio_p01_negative"),
@@ -75,33 +75,33 @@ class _Contents:
                 self.tables.append(_table(label(name), [_scalars(one) for one in value]))
 
 
-def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> dict[str, str]:
-    """Return the pages of a step by their titles. They are self-contained HTML without scripts.
+def draw_deck(store: Store, artifacts: ArtifactRef | Sequence[ArtifactRef], started: float) -> dict[str, str]:
+    """Return the pages of a step by title, as self-contained HTML without scripts.
 
     Args:
         store: the store with the artifacts.
-        made: the artifact of the step, or its artifacts if it has several of one kind.
+        artifacts: the artifact of the step, or its artifacts if it has several of one kind.
         started: Unix seconds at which the step was called. An artifact that finished earlier came from the cache.
     """
-    manifests = [store.manifest(ref) for ref in ([made] if isinstance(made, ArtifactRef) else made)]
+    manifests = [store.manifest(ref) for ref in ([artifacts] if isinstance(artifacts, ArtifactRef) else artifacts)]
     first, *others = manifests
     task, role = first.task or first.kind, _MAPPED.get(first.kind, "")
     mapped = [store.manifest(ref) for ref in first.parents.get(role, ())]
-    whole = _files(store, [first], [layout.PAGE_FILE])
+    report = _files(store, [first], [layout.PAGE_FILE])
     contents = _Contents()
     if not others:
         contents.add(first.facts)
-        for path in () if whole else _files(store, manifests, _NUMBERS):
+        for path in () if report else _files(store, manifests, _NUMBERS):
             contents.add(json.loads(path.read_text(encoding="utf-8")))
     for title, some in (("Artifacts", others and manifests), (role.capitalize(), mapped)):
         contents.tables += [_table(title, map(_record, some))] if some else []
     contents.tables += [_first_rows(path) for path in _files(store, [first, *mapped[:1]], _TEXTS)]
-    for path in _files(store, [first], [_SHAPE]):
-        shape = _scalars(json.loads(path.read_text(encoding="utf-8")))
-        contents.tables.append(_Table("Model", ["", ""], [[label(name), text] for name, text in shape.items()]))
+    for path in _files(store, [first], [_MODEL_CONFIG]):
+        config = _scalars(json.loads(path.read_text(encoding="utf-8")))
+        contents.tables.append(_Table("Model", ["", ""], [[label(name), text] for name, text in config.items()]))
     finished = max(manifest.timings.finished for manifest in manifests)
     seconds = sum(manifest.timings.seconds for manifest in manifests)
-    found = "Made" if finished >= started else "Found in the store. Made"
+    origin = "Made" if finished >= started else "Found in the store. Made"
     names = dict.fromkeys(name for manifest in manifests for name in manifest.timings.phases)
     phases = {name: sum(manifest.timings.phases.get(name, 0.0) for manifest in manifests) for name in names}
     phases["rest"] = max(0.0, seconds - sum(phases.values()))
@@ -109,7 +109,7 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
     page = _page(
         eyebrow=f"{task}, seed {first.seed}",
         title=str(first.ref) + (f" and {len(others)} more" if others else ""),
-        message=f"{found} in {duration(seconds)}; finished at {moment(finished)}.",
+        message=f"{origin} in {duration(seconds)}; finished at {moment(finished)}.",
         contents=contents,
         figures=[svg for path in _files(store, [first], _CURVES) for svg in _draw_curves(path)],
         settings={task: first.settings, **inside},
@@ -118,7 +118,7 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
         files=[entry.bytes for manifest in manifests for entry in manifest.files.values()],
         this_process=process().name,
     )
-    return {"report": whole[0].read_text(encoding="utf-8"), "artifact": page} if whole else {task: page}
+    return {"report": report[0].read_text(encoding="utf-8"), "artifact": page} if report else {task: page}
 
 
 def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error: UserError, seconds: float) -> str:

@@ -24,7 +24,7 @@ Scale = Literal["plain", "zero", "percent", "log"]
 """Scale of a y-axis: matplotlib's choice, from zero, percent from zero, or logarithmic."""
 COLUMNS = ("panel", "series", "x", "y", "low", "high")
 """Columns of the table of a figure; docs/metrics.md explains them."""
-_WIDTH, _HIGH, _STACK = 4.9, 2.55, 3.5
+_WIDTH, _HEIGHT, _STACK_HEIGHT = 4.9, 2.55, 3.5
 """Inches: width of a figure, height of a single panel, and total height of stacked panels. A figure is narrow, so that
 its text stays readable when a phone shrinks it."""
 _MARKED, _MEANS = 12, 8
@@ -116,7 +116,7 @@ class Chart:
     """If True, small panels share their y-axis."""
     ends: Sequence[float] = ()
     """Values of x with a dashed line."""
-    whole: bool = True
+    whole_ticks: bool = True
     """If True, the ticks of the x-axis are whole numbers."""
     unit: float = 1.0
     """The x-axis shows x divided by this."""
@@ -127,7 +127,7 @@ class Chart:
         columns = 1 if self.heading is None else 2
         rows = -(-len(titles) // columns)
         if columns == 1:
-            height = _STACK / rows if rows > 1 else _HIGH
+            height = _STACK_HEIGHT / rows if rows > 1 else _HEIGHT
         else:
             height = {1: 2.1, 2: 1.5}.get(rows, 1.15) + 0.3 / rows
         figure, grid = panels(len(titles), height, columns, same_scale=self.same_scale)
@@ -142,7 +142,7 @@ class Chart:
             self._draw_panel(axes, panel, [one for one in self.series if one.panel == name])
         for axes, panel in zip(grid, self.panels.values(), strict=True):  # Panels may share an axis: plot all before.
             scale_axis(axes, panel.scale)
-        if self.whole:
+        if self.whole_ticks:
             _whole_ticks(grid[0])
         legend(figure, grid)
         return figure
@@ -190,7 +190,7 @@ def thin_out(x: Column, y: Column, *others: Column, points: int) -> tuple[Column
 
 
 Drawn = Chart | tuple[Figure, Sequence[Series]]
-"""A chart, or a figure that is drawn already, with its series."""
+"""A chart, or a finished figure with its series."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Picture:
     title: str
     caption: str
     model: str = ""
-    """Model that the picture is about, on a page about several."""
+    """Model that the picture is about, on a page about several models."""
 
     def csv(self) -> str:
         """Return the table of the figure: a row per point, in the order of drawing, with an empty cell for NaN."""
@@ -261,7 +261,7 @@ def named_rows(axes: Any, names: Sequence[str]) -> None:
 
 
 def scale_axis(axes: Any, scale: Scale) -> None:
-    """Scale the y-axis. Call it after drawing."""
+    """Scale the y-axis; call this after drawing, because the limits follow from the drawn data."""
     if scale == "log":
         axes.set_yscale("log")
         low, high = axes.get_ylim()
@@ -317,7 +317,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
         layout.execute(figure)
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name, "figure.constrained_layout.use": False}):
-        figure.set_layout_engine()  # With one, savefig would draw all of the figure twice.
+        figure.set_layout_engine()  # A layout engine would make savefig draw the whole figure twice.
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)

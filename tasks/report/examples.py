@@ -40,14 +40,13 @@ class Token(NamedTuple):
     text: str
     kind: str
     """Marks, separated by spaces; ``gap`` for a gap."""
-    words: str
-    """The tooltip."""
+    tooltip: str
 
 
 def pick_examples(store: Store, history: History) -> list[Example]:
     """Return examples of the base policy and the last policy: at most as many of each change as ``_WANTED`` says.
 
-    They are the first ones in the order of the held-out problems, so that they are not cherry-picked.
+    The first problems of each change are taken, so that no example is cherry-picked.
     """
     first, last = history.evaluated[0], history.evaluated[-1]
     if first is last:
@@ -78,10 +77,10 @@ def _first_samples(path: Path) -> Iterator[Row]:
 
 
 def pick_groups(store: Store, history: History) -> list[list[Row]]:
-    """Return the best and the worst response of two groups: of the first and of the last stage with stored examples.
+    """Return the best and the worst response of one group of the first and of the last stage with stored examples.
 
-    A group is of the last stored update that vetoed a token of it, or of the last stored update if none did. A row has
-    the columns of the table, the text of the ``prompt``, and ``tokens``.
+    The group is that of the stage's last stored update that vetoed a token, or of its last stored update if none did.
+    A response is a row of the table, with the text of its ``prompt`` and its ``tokens``.
 
     Raises:
         ArtifactError: a file of a policy is missing or corrupted.
@@ -112,8 +111,8 @@ def _tokens(row: Row, decode: Decode, marks: Sequence[str]) -> list[Token]:
     for index, text in enumerate(token_texts(row["response_token_ids"], decode)):
         kinds = [mark for mark in marks if row[mark][index]]
         ratio, logp, before = row["ratio"][index], row["logp"][index], row["behavior_logp"][index]
-        words = f"ratio {ratio:.4g}, log-probability {logp:.3f} after {before:.3f}"
-        tokens.append(Token(text, " ".join(kinds), ", ".join([words, *kinds])))
+        numbers = f"ratio {ratio:.4g}, log-probability {logp:.3f} after {before:.3f}"
+        tokens.append(Token(text, " ".join(kinds), ", ".join([numbers, *kinds])))
     first = row["trigger"].index(True) if any(row["trigger"]) else 0
     start = max(0, min(first - _BEFORE, len(tokens) - _MOST_TOKENS))
     end = start + _MOST_TOKENS

@@ -47,7 +47,7 @@ class Curve(Look):
         return (counted or history.has_numbers(self.column)) and (history.vetoes or not self.of_veto)
 
     def series(self, history: History, panel: str, x: str, rows: Column) -> Series:
-        """Return the column over another column in some updates; of a histogram, shares of the tokens over the bins."""
+        """Return the column over the column ``x`` in some rows; of a histogram, shares of the tokens over the bins."""
         if self.column in EDGES:
             edges, counts = EDGES[self.column], history.histograms[self.column][rows]
             shares = counts.sum(axis=0) / history.column("tokens")[rows].sum()
@@ -178,7 +178,7 @@ def accuracy_over_time(history: History) -> Chart | None:
     series = _accuracies("", {headline: [(clock[one.stage], one.accuracy) for one in history.evaluated]})
     name, unit = drawing.time_unit(clock[-1])
     panels, label_x = {"": Panel(headline, "percent")}, f"training wall-clock ({name})"
-    return Chart(series, panels, label_x, ends=clock[1:-1], unit=unit, whole=False)
+    return Chart(series, panels, label_x, ends=clock[1:-1], unit=unit, whole_ticks=False)
 
 
 def accuracy(history: History) -> Chart:

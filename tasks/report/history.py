@@ -207,10 +207,10 @@ def load_history(
     )
     final = manifests[last or evaluated[-1].policy]
     chain = lineage.policies(final)
-    strangers = [policy for policy in evaluated if manifests[policy.policy] not in chain]
-    if strangers:
+    unrelated = [policy for policy in evaluated if manifests[policy.policy] not in chain]
+    if unrelated:
         raise DataError(
-            f"report: {strangers[0].policy} is not an ancestor of {evaluated[-1].policy}, so their evaluations belong "
+            f"report: {unrelated[0].policy} is not an ancestor of {evaluated[-1].policy}, so their evaluations belong "
             "to different runs. Give the evaluations of one run; `compare` puts runs side by side."
         )
     settings = settings or {}

@@ -22,12 +22,12 @@ from tasks.store.tables import read_table
 
 
 class Execution(FlyteModel):
-    """The work of one execution of the workflow for a run. The other artifacts are those of other executions."""
+    """The work of one execution of the workflow for a run. Other executions made the remaining artifacts of the run."""
 
     artifacts: int
     """Number of artifacts of the run."""
     made: int
-    """Number of new artifacts; an execution that makes an artifact again keeps the one that is there."""
+    """Number of artifacts that the execution added; one that the store had already is not new, even if made again."""
     seconds: float
     """Seconds since the start of the first process of the execution."""
     waited: float = 0.0
@@ -230,10 +230,10 @@ class RescoredRun(FlyteModel):
 
     def __str__(self) -> str:
         rows = []
-        for place, stage in enumerate(self.stages, start=1):
+        for index, stage in enumerate(self.stages, start=1):
             rewards = number(stage.reward_before, 3), number(stage.reward_after, 3)
             changed = sum(stage.changed.values())
-            rows.append((str(place), str(stage.responses), *rewards, str(changed), stage.verdicts))
+            rows.append((str(index), str(stage.responses), *rewards, str(changed), stage.verdicts))
         table = text_table(("stage", "responses", "reward before", "after", "changed", "verdicts"), rows)
         changes = sum((Counter(stage.changed) for stage in self.stages), Counter())
         lines = [f"  {count:6d}  {change}" for change, count in changes.most_common()]

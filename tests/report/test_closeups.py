@@ -43,12 +43,12 @@ def test_the_first_and_the_last_stage_show_the_update_with_vetoes(mu_grpo):
     assert shown == [(1, 24, 0), (0, 25, 21)]
     assert [token.kind for token in worst["tokens"][:6]] == ["", "clipped", "", "trigger", "vetoed", "vetoed"]
     assert [token.text for token in worst["tokens"][:3]] == ["seven", " <b>times</b>", " 8"]
-    assert worst["tokens"][3].words == "ratio 1.455, log-probability -0.125 after -0.500, trigger"
+    assert worst["tokens"][3].tooltip == "ratio 1.455, log-probability -0.125 after -0.500, trigger"
 
 
 def test_the_page_marks_them_and_escapes_their_text(page):
     section = page.split('<section id="tokens">')[1].split("</section>")[0]
-    assert "the last noted update that vetoed a token, or else from the last one" in section
+    assert "the last stored update that vetoed a token, or else the last stored one" in section
     assert section.count('class="vetoed"') == 2 * 21 + 1  # and once where marks are explained
     assert section.count('class="trigger"') == 2 + 1
     assert "<b>times" not in page
