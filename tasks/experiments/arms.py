@@ -9,7 +9,7 @@ Part = Literal["a", "b", "c", "d"]
 
 
 class LaboratorySize(NamedTuple):
-    """The size of the runs of a part."""
+    """The configuration, length and seeds of the laboratory's runs."""
 
     name: str
     """Prefix of the names of the workflows."""

@@ -40,7 +40,7 @@ _LANES = {
 }
 """Colors of the lanes in an execution figure."""
 _LANE_OF_PHASE = {"logp": "optimize", "start": "load, save", "load": "load, save", "save": "load, save"}
-"""Lanes of the phases that have no lane of their own name."""
+"""Lanes of the phases whose lane has another name."""
 Span = tuple[str, float, float, float]
 """Lane, start, end, and the share of this time in which the lane worked."""
 
@@ -58,14 +58,14 @@ def make_figures(
             ordered, cycle(product(_STYLES, _COLORS)), cycle(_MARKERS), strict=False
         )
     }
-    words = read_packaged_yaml(__file__, "figures.yaml")
+    captions = read_packaged_yaml(__file__, "figures.yaml")
     pictures: dict[str, Picture] = {}
 
     def add(kind: str, model: str, drawn: Drawn | None, baseline: str = "") -> None:
         if drawn:
             name = re.sub(r"[^a-z0-9]+", "-", f"{kind} {baseline} {model}".lower()).strip("-")
             name += f"-{len(pictures)}" * (name in pictures)  # Models "7B" and "7b", or two names in Chinese.
-            texts = {key: text.format(reference=reference, baseline=baseline) for key, text in words[kind].items()}
+            texts = {key: text.format(reference=reference, baseline=baseline) for key, text in captions[kind].items()}
             pictures[name] = draw_picture(drawn, name, **texts, model=model)
 
     with drawing.style():

@@ -72,15 +72,15 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
 
 
 def find_parts(store: Store, reports: Sequence[ArtifactRef]) -> list[LaboratoryResult]:
-    """Return results of parts of the laboratory: those in the latest reproduction that has these reports.
+    """Return the laboratory's results in the latest reproduction that has these reports.
 
-    If there are none, the latest result of each part in the store.
+    Without such a reproduction, or if it has no such results, return the latest result of each part in the store.
 
     Raises:
         ArtifactError: the store cannot be read.
     """
-    made = (one for one in store.manifests("reproduction") if one.parents["reports"] == list(reports))
-    refs = next((one.parents["laboratory"] for one in made), [])
+    matches = (one for one in store.manifests("reproduction") if one.parents["reports"] == list(reports))
+    refs = next((one.parents["laboratory"] for one in matches), [])
     if not refs:
         latest = {manifest.facts["part"]: manifest.ref for manifest in reversed(store.manifests("laboratory"))}
         refs = [latest[part] for part in sorted(latest)]

@@ -32,7 +32,7 @@ from tasks.store.layout import PAGE_FILE
 def write_page(
     folder: Path, result: ReproductionResult, runs: Sequence[SystemRun], laboratory: Sequence[LaboratoryResult]
 ) -> None:
-    """Write ``report.html``, and every figure into ``figures/`` as SVG and CSV. Arguments are as of ``render_page``."""
+    """Write ``report.html``, and every figure into ``figures/`` as SVG and CSV; see ``render_page``."""
     figures = make_figures(result, runs, laboratory)
     (folder / PAGE_FILE).write_text(render_page(result, runs, laboratory, figures), encoding="utf-8")
     write_pictures(folder, figures)

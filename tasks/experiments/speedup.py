@@ -148,7 +148,7 @@ def _is_within(one: Timings, other: Timings) -> bool:
 
 
 def _devices(manifest: Manifest) -> int:
-    """Return the number of devices of the step that made an artifact, on all nodes; 1 if nothing says it."""
+    """Return the number of devices of the step that made an artifact, on all nodes; 1 if it is not recorded."""
     section, name = {"policy": ("backend", "processes"), "rollouts": ("engine", "tensor_parallel")}.get(
         manifest.kind, ("", "")
     )
