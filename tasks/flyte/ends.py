@@ -10,12 +10,12 @@ from tasks.errors import SettingsError
 from tasks.flyte.decorators import uncached, uncached_with_hub, unpack_options
 from tasks.flyte.inputs import (
     AlternateInputs,
+    AnyInputs,
     Artifact,
     BenchmarkInputs,
     EvaluationInputs,
     Keyed,
     MeanInputs,
-    One,
     OptimizeInputs,
     PolicyInputs,
     PromptsInputs,
@@ -53,7 +53,7 @@ from tasks.stored.runs import (
     find_reports,
     find_retrainable,
     trained_policies,
-    write_reproducibility,
+    write_run_record,
 )
 from tasks.tracking import check_installed
 
@@ -144,7 +144,7 @@ def open_run(
         "operation": operation,
     }
 
-    def inputs(kind: type[One], **fields: Any) -> One:
+    def inputs(kind: type[AnyInputs], **fields: Any) -> AnyInputs:
         """Return the record of a step from its own fields and the shared values that it has a field for."""
         return kind(**fields, **{name: value for name, value in shared.items() if name in kind.model_fields})
 
@@ -209,10 +209,10 @@ def seed_of_week(kickoff: datetime) -> int:
 
 @uncached
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
-    """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
+    """End a run: write its record, and return its summary with the work of this execution and the next commands."""
     opened = Store(inputs.store)
     check_bucket(opened, [report])
-    write_reproducibility(opened, report, inputs.settings)
+    write_run_record(opened, report, inputs.settings)
     uri = shlex.quote(opened.ref.uri)
     commands = [f"mu-grpo inspect {report} --store {uri}"]
     if len(opened.refs("report")) > 1:
@@ -224,7 +224,7 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     return summary.model_copy(update={"execution": execution, "report": page})
 
 
-class FoundStage(NamedTuple):
+class StoredStage(NamedTuple):
     """A stage of a stored run."""
 
     policies: list[Artifact]
@@ -259,7 +259,7 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
 
 
 @uncached
-def find_stage(inputs: RunInputs, training: Artifact, algorithm: str) -> FoundStage:
+def find_stage(inputs: RunInputs, training: Artifact, algorithm: str) -> StoredStage:
     """Find stage ``trained_from`` of the latest finished run that can be trained again; see ``find_retrainable``.
 
     Raises:
@@ -270,7 +270,7 @@ def find_stage(inputs: RunInputs, training: Artifact, algorithm: str) -> FoundSt
     *before, after = trained_policies(store, report, inputs.trained_from)
     check_training_set(store, after, training)
     logger().info("retrain: from stage %d of %s (%s)", len(before), report.ref, report.known_facts["algorithm"])
-    return FoundStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])
+    return StoredStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])
 
 
 class OpenEvaluation(NamedTuple):

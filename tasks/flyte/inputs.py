@@ -38,7 +38,7 @@ _derive = _models.get_literal_type
 
 @cache
 def _type_of(model: type[FlyteModel]) -> LiteralType:
-    """Derive Flyte's type of a model. Those of records between tasks, which nobody fills in, have no JSON schema."""
+    """Derive Flyte's type of a model, without a JSON schema for records between tasks, which no user writes."""
     if issubclass(model, StepInputs):
         return LiteralType(simple=SimpleType.STRUCT, annotation=_type_of(StoreRef).annotation)
     return _derive(model)
@@ -205,6 +205,6 @@ class RunInputs(ReportInputs):
     """Unix seconds at which the execution's first process started."""
 
 
-One = TypeVar("One", bound=StepInputs)
-Keyed = Annotated[One, HashMethod(StepInputs.key)]
+AnyInputs = TypeVar("AnyInputs", bound=StepInputs)
+Keyed = Annotated[AnyInputs, HashMethod(StepInputs.key)]
 """A record as a task's input or output; cache keys hold its ``key``."""

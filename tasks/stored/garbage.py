@@ -97,7 +97,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
 
 
 def shard_set(manifest: Manifest) -> str | None:
-    """Return a key that all shards of a run's prompts share, as later stages read some; None for other artifacts."""
+    """Return a key that all shards of a run's prompts, in all stages, have in common; None for other artifacts."""
     if manifest.kind != "prompts" or "stage" not in manifest.known_facts:
         return None
     parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
@@ -132,7 +132,7 @@ def _locks(store: Store, work: RunningWork, before: float) -> Iterator[Item]:
 
 
 def _changed(contents: Contents, name: str) -> float:
-    """Return the time of a folder's last change; for an artifact, when it was made or copied here."""
+    """Return the time of a folder's last change; for an artifact, the time at which it was made or copied here."""
     manifest = contents.manifests.get(name)
     finished = manifest.timings.finished if manifest else 0.0
     return max([finished, *(file.modified for file in contents.folders.get(name, {}).values())])

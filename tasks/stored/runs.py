@@ -38,7 +38,7 @@ _FIXED: dict[str, type[Settings]] = {
 def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
     """Return the manifests of the reports, those of the latest run first.
 
-    A run that is rendered again keeps its place; its latest report is the first of its reports.
+    A run whose report is rendered again keeps its place in this order; its latest report comes first.
 
     Raises:
         DataError: the store has no report of this seed and algorithm.
@@ -52,7 +52,7 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
         filters = (("seed", seed), ("algorithm", algorithm))
         wanted = ", ".join(f"{name} {value}" for name, value in filters if value is not None)
         problem = f"no finished run{f' with {wanted}' if wanted else ''} in this store"
-        raise DataError(f"{store.ref.uri}: {problem}. Run it, or name another.")
+        raise DataError(f"{store.ref.uri}: {problem}. Start such a run, or name another store, seed or algorithm.")
     finished = {run_key(report): report.timings.finished for report in reports}  # of each run's first report
     return sorted(reports, key=lambda report: -finished[run_key(report)])
 
@@ -189,7 +189,7 @@ def run_key(report: Manifest) -> str:
     return json.dumps([report.settings, evaluations or report.digest], sort_keys=True)
 
 
-def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> None:
+def write_run_record(store: Store, report: ArtifactRef, settings: RunSettings) -> None:
     """Write the record of a run into its store.
 
     The record describes the machine of the task that ends the run; every artifact's manifest holds the packages, the

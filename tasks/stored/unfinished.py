@@ -40,7 +40,7 @@ class UnfinishedRun:
     policies: list[Manifest]
     """Policies in the order of stages; the first one is the base policy."""
     finished_stages: int
-    """Number of its first stages that belong to a finished run too."""
+    """Number of first stages that also belong to a finished run."""
     averages: list[Manifest]
     """Mean accuracies of these policies, in their order; a policy may have none."""
     rollouts: list[Manifest]
@@ -51,8 +51,8 @@ class UnfinishedRun:
     @property
     def latest(self) -> float:
         """Time at which the run made its last artifact, in Unix seconds."""
-        made = chain(self.policies, self.averages, self.rollouts, self.verdicts)
-        return max(manifest.timings.finished for manifest in made)
+        manifests = chain(self.policies, self.averages, self.rollouts, self.verdicts)
+        return max(manifest.timings.finished for manifest in manifests)
 
     @property
     def reached(self) -> str:
@@ -68,8 +68,8 @@ class UnfinishedRun:
         Raises:
             ArtifactError: an artifact of the run is missing or corrupted.
         """
-        loose = [manifest.ref for manifest in (*self.rollouts, *self.verdicts)]
-        history = load_history(store, [average.ref for average in self.averages], self.policies[-1].ref, loose)
+        unfinished = [manifest.ref for manifest in (*self.rollouts, *self.verdicts)]
+        history = load_history(store, [average.ref for average in self.averages], self.policies[-1].ref, unfinished)
         return replace(history, seed=self.seed, reached=self.reached)
 
     def stage(self, number: int) -> Responses | None:
@@ -89,20 +89,20 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
 
     A run that has only its base policy has no algorithm yet.
     """
-    known = {kind: store.manifests(kind) for kind in _KINDS}
-    lineage = Lineage({manifest.ref.folder: manifest for manifest in chain(*known.values())})
-    trained = [policy for policy in known["policy"] if policy.parents.get("policy")]
+    by_kind = {kind: store.manifests(kind) for kind in _KINDS}
+    lineage = Lineage({manifest.ref.folder: manifest for manifest in chain(*by_kind.values())})
+    trained = [policy for policy in by_kind["policy"] if policy.parents.get("policy")]
     used = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
     unused: dict[tuple[str, int], dict[str, list[Manifest]]] = defaultdict(lambda: defaultdict(list))
-    for rollouts in known["rollouts"]:
+    for rollouts in by_kind["rollouts"]:
         if rollouts.digest not in used and rollouts.parents.get("policy"):
             unused[_sampler(rollouts)][_sampling(lineage, rollouts)].append(rollouts)
     averages: dict[tuple[str, int], dict[str, Manifest]] = defaultdict(dict)
-    for average in reversed(known["average"]):  # Of equal measures the latest counts.
+    for average in reversed(by_kind["average"]):  # Of equal measures the latest counts.
         averages[_sampler(average)][_measure(lineage, average)] = average
     reported = {
         (policy.digest, report.seed)
-        for report in known["report"]
+        for report in by_kind["report"]
         for evaluated in lineage.evaluated_policies(report)
         for policy in lineage.policies(evaluated)
     }
@@ -112,7 +112,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     own_seeds = {policy.digest: policy.seed for policy in trained}
     all_policies = own_seeds.items() | {sampler for sampler in averages if sampler[0] not in own_seeds}
     ends = (all_policies - {*map(_sampler, trained)} - reported) | unused.keys()
-    policies = {policy.digest: policy for policy in known["policy"]}
+    policies = {policy.digest: policy for policy in by_kind["policy"]}
     runs = []
     for digest, run_seed in sorted(ends):
         last = policies.get(digest)
@@ -126,11 +126,11 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
                     seed=run_seed,
                     policies=stages,
                     finished_stages=sum(policy.digest in finished for policy in stages[1:]),
-                    averages=_own([averages.get((policy.digest, run_seed), {}) for policy in stages]),
+                    averages=_averages_of_run([averages.get((policy.digest, run_seed), {}) for policy in stages]),
                     rollouts=shards,
                     verdicts=[
                         verdicts
-                        for verdicts in known["verdicts"]
+                        for verdicts in by_kind["verdicts"]
                         if digests & {ref.digest for ref in verdicts.parents["rollouts"]}
                     ],
                 )
@@ -144,10 +144,11 @@ def _measure(lineage: Lineage, average: Manifest) -> str:
     return json.dumps([[one.parents["prompts"][0].digest, one.settings] for one in evaluations], sort_keys=True)
 
 
-def _own(measured: Sequence[Mapping[str, Manifest]]) -> list[Manifest]:
-    """Return the averages of a run from those of its policies, by measure: other runs may have measured some of them.
+def _averages_of_run(measured: Sequence[Mapping[str, Manifest]]) -> list[Manifest]:
+    """Choose the averages of one run from ``measured``, which holds the averages of each of its policies by measure.
 
-    The measure of the run is that of the most policies, and of several such measures the latest.
+    Other runs may have measured the same policies. The measure of the run is the one that most of its policies have, or
+    the latest of several such measures.
     """
     numbers = Counter(chain(*measured))
     latest = {measure: average.timings.finished for averages in measured for measure, average in averages.items()}
@@ -161,6 +162,6 @@ def _sampling(lineage: Lineage, rollouts: Manifest) -> str:
     return json.dumps([sets, rollouts.settings, rollouts.code_version], sort_keys=True)
 
 
-def _sampler(made: Manifest) -> tuple[str, int]:
+def _sampler(manifest: Manifest) -> tuple[str, int]:
     """Return the digest of the policy from which an artifact was made, and the seed of the run."""
-    return made.parents["policy"][0].digest, made.seed
+    return manifest.parents["policy"][0].digest, manifest.seed
