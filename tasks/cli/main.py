@@ -18,7 +18,7 @@ from rich.table import Table
 
 from tasks.cli.experiments import laboratory, reproduction
 from tasks.errors import DataError, SettingsError, UserError
-from tasks.process.logs import print_any_text
+from tasks.process.logs import replace_unencodable_text
 from tasks.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def _console() -> Console:
 
 def run() -> None:
     """Run the command; errors that a user can fix are printed without a traceback."""
-    print_any_text()
+    replace_unencodable_text()
     try:
         app()
     except UserError as error:

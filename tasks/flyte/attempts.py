@@ -20,7 +20,7 @@ from flytekit.utils.asyn import run_sync
 
 from tasks.errors import DeploymentError, DeviceError, UserError
 from tasks.process.interruption import Interrupted
-from tasks.process.logs import end_when_it_hangs, print_any_text
+from tasks.process.logs import end_when_it_hangs, replace_unencodable_text
 from tasks.process.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"
@@ -111,7 +111,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
 
     @wraps(function)
     def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
-        print_any_text()  # ``pyflyte run`` prints the summary of the run.
+        replace_unencodable_text()  # ``pyflyte run`` prints the summary of the run.
         close_connections_at_exit()
         current_context().decks.clear()  # ``pyflyte run`` collects the decks of all tasks in one list.
         if in_pod():

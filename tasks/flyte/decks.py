@@ -12,13 +12,13 @@ from tasks.settings.base import Settings
 from tasks.store import ArtifactRef, Store, StoreRef
 
 
-def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> None:
+def show(store: StoreRef, task: str, artifacts: ArtifactRef | Sequence[ArtifactRef], started: float) -> None:
     """Add the deck of a finished step; ``started`` is the time of the step's call, in Unix seconds."""
 
     def draw() -> Mapping[str, str]:
         from tasks.report.deck import draw_deck
 
-        return draw_deck(Store(store), made, started)
+        return draw_deck(Store(store), artifacts, started)
 
     _show(task, draw)
 

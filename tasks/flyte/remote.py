@@ -47,11 +47,11 @@ EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0
 """Seconds that one request may take."""
 _MOST = 1000
-"""Most projects, plans, nodes or attempts that are requested; there are a few dozen."""
+"""Largest number of projects, plans, nodes or attempts in an answer; usually there are a few dozen."""
 _UNNAMED = re.compile(r"d?n\d+")
 """Ids of nodes that have no name in their workflow."""
 _MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
-"""Names of mapped tasks; the group is the name of the function."""
+"""Names of mapped tasks; the group of the pattern is the name of the function."""
 _ENDS = ("start-node", "end-node")
 ENDED = ("succeeded", "failed", "aborted", "skipped", "timed_out", "recovered")
 """Last phases of executions and nodes."""
@@ -73,7 +73,7 @@ class Attempt:
     reason: str
     """The reason that Kubernetes gives for a pod that is not running."""
     since: datetime
-    """Time of Flyte's last update of it, in UTC."""
+    """Time of Flyte's last update of the attempt, in UTC."""
     error: str
 
 
@@ -182,9 +182,9 @@ class Flyte:
     def start(
         self, plan: FlyteLaunchPlan, given: Mapping[str, str], name: str | None, overwrite_cache: bool = False
     ) -> "Execution":
-        """Start an execution of a plan with inputs as text, and objects as YAML or JSON; Flyte chooses a missing name.
+        """Start an execution of a plan with inputs as text, objects as YAML or JSON; without a name Flyte chooses one.
 
-        With ``overwrite_cache`` no task is found in Flyte's cache, so that each asks the store.
+        With ``overwrite_cache`` Flyte takes no result from its cache, so that every task asks the store.
 
         Raises:
             SettingsError: an input is unknown, fixed, missing or of another type.
@@ -285,7 +285,7 @@ class Execution:
 
     @property
     def link(self) -> str:
-        """Address of its page in the console."""
+        """Address of the execution's page in the console."""
         domain = self._flyte._remote.generate_console_http_domain().rstrip("/").removesuffix("/console")
         flyte = self._flyte
         return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"

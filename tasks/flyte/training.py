@@ -41,7 +41,7 @@ _JOB_SECONDS = 12 * 3600
 """Seconds for which a finished job of several nodes is kept; Flyte keeps pods as long (k8s/flyte/values.yaml)."""
 TRAINING = Training(
     nnodes=NODES,
-    # A pod waits so many seconds for the pod of rank 0 too, for which torch's default is a minute.
+    # Seconds. A pod waits as long for the pod of rank 0, for which torch's default is one minute.
     rdzv_configs=dict.fromkeys(("timeout", "join_timeout", "read_timeout"), 900),
     increase_shared_mem=False,
     # When a pod is lost, the others wait for it for hours, with their GPUs and the lease that the next attempt needs.
@@ -53,7 +53,7 @@ SHUTDOWN_SECONDS = 840
 the grace period of k8s/base/pod-templates/train.yaml."""
 
 LOOK_SECONDS = 10.0
-"""Seconds between two looks of a node for the outputs of the node of rank 0."""
+"""Seconds between two checks whether the node of rank 0 has written its outputs."""
 
 
 class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plugin has no types
@@ -113,7 +113,7 @@ def relay_errors() -> Iterator[None]:
             if error_file.is_file():
                 kind, message = json.loads(error_file.read_text())
                 raise resolve_name(kind)(message) from None
-            if type(error.__context__).__name__ != "SignalException":  # A node without rank 0 ignores outputs, too.
+            if type(error.__context__).__name__ != "SignalException":  # IgnoreOutputs also ends a node without rank 0.
                 if isinstance(error, IgnoreOutputs):
                     _await_outputs()
                 raise
@@ -129,10 +129,10 @@ def _await_outputs() -> None:
     """
     from tasks.store.s3 import TRANSFER_ERRORS
 
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The handler of torch would make an error of the end of the job.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torch's handler would turn the end of the job into an error.
     files, outputs = FlyteContextManager.current_context().file_access, current_context().output_metadata_prefix
     written = False
     while not written:
         with suppress(*TRANSFER_ERRORS):
             written = files.exists(f"{outputs}/{OUTPUT_FILE_NAME}")
-        time.sleep(LOOK_SECONDS)  # At last for the deck, which is written after the outputs.
+        time.sleep(LOOK_SECONDS)  # The last wait is for the deck, which follows the outputs.

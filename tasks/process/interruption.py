@@ -69,6 +69,6 @@ def stop_if_late() -> None:
 
 
 def stop(saved: str) -> NoReturn:
-    """Raise Interrupted; call this after ``saved``, a name for the message, is saved."""
+    """Raise Interrupted; call this after a save, of which ``saved`` is the name for the message."""
     _STOP.clear()
     raise Interrupted(f"stopped by SIGTERM after {saved}. Start the same command again: it continues from there.")

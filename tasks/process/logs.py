@@ -22,7 +22,7 @@ from tasks.errors import SettingsError
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 _PLAIN_EVERY_SECONDS = 10.0
 _OPEN: list[str] = []
-"""Titles of the open bars, outermost first; empty for a bar that is not shown."""
+"""Titles of the open bars, outermost first; a bar that is not shown has an empty title."""
 _limit_seconds: float | None = None
 
 
@@ -43,8 +43,8 @@ def logger() -> logging.Logger:
     return log
 
 
-def print_any_text() -> None:
-    """Print a question mark for a character that the encoding of the terminal lacks, as ASCII lacks those of tables."""
+def replace_unencodable_text() -> None:
+    """Print question marks for characters that the terminal's encoding lacks, such as the lines of tables in ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -102,7 +102,7 @@ class Bar:
 
 def _restart_watchdog() -> None:
     if _limit_seconds is not None and sys.__stderr__ is not None:
-        # What captures output may have replaced sys.stderr by an object that is not a file.
+        # A program that captures output may have replaced sys.stderr by an object that is not a file.
         faulthandler.dump_traceback_later(_limit_seconds, exit=True, file=sys.__stderr__)
 
 

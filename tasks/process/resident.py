@@ -25,7 +25,7 @@ os.register_at_fork(after_in_child=_held.clear)  # The objects belong to the par
 def load_resident(slot: Slot, key: Hashable, load: Callable[[], Held]) -> Held:
     """Return the object in a slot, or load it; if the slot holds the object of another key, that is closed first.
 
-    The key is the identity of the object, with all that it depends on.
+    The key identifies the object with everything that it depends on.
     """
     if slot in _held and _held[slot][0] == key:
         return cast(Held, _held[slot][1])
@@ -39,7 +39,7 @@ def release(slot: Slot = "engine") -> None:
     """Close the object in a slot, if there is one."""
     if slot in _held:
         _held.pop(slot)[1].close()
-        gc.collect()  # Cycles of references would keep its memory.
+        gc.collect()  # Cycles of references would keep the memory of the object.
 
 
 atexit.register(release, "verifier")
