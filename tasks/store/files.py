@@ -72,7 +72,7 @@ def sha256(path: Path) -> str:
 def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
     """Return digest and size of every file below a folder, by relative name; flush the files first if ``flushed``.
 
-    A file is then readable for those who can read the folder: safetensors makes files only for their owner.
+    Whoever can read the folder can then read its files, even those of safetensors, which only their owner could read.
     """
     mode = folder.stat().st_mode & 0o666
 

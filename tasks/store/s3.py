@@ -180,7 +180,7 @@ def _failure(name: str, store: str, error: Exception, seconds: float) -> Artifac
 class Bucket:
     """Objects below ``s3://bucket/prefix``; keys are relative to this address.
 
-    A failing request is retried, and an answer is awaited, for some seconds; if they are None, for
+    ``seconds`` limits the retries of a failing request and the wait for an answer. None stands for
     ``MU_GRPO_S3_PATIENCE`` and the time-outs of ``connect``.
     """
 
@@ -193,14 +193,14 @@ class Bucket:
         self._slots = threading.BoundedSemaphore(PARTS_AT_ONCE)
 
     def within(self, seconds: float) -> "Bucket":
-        """Return the same bucket with another time for each request, in seconds."""
+        """Return the same bucket with another limit for each request, in seconds."""
         return Bucket(self.uri, seconds)
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a small object; None when there is none."""
         with self._explain_errors(key):
             try:
-                # With more, s3fs would request the object's size first.
+                # With a larger max_concurrency, s3fs would request the object's size first.
                 return bytes(self._retried(self._fs.cat_file, self._path(key), max_concurrency=1))
             except FileNotFoundError as error:
                 if _code(error) == "NoSuchBucket":

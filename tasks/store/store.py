@@ -141,21 +141,21 @@ class Store:
             marker = storage.read(MARKER)
             if marker is None and create:
                 # When several processes create the store at the same time, the id of the first one counts.
-                made = StoreMarker(schema_version=SCHEMA, id=uuid.uuid4().hex)
-                storage.write_new(MARKER, made.model_dump_json().encode())
+                new = StoreMarker(schema_version=SCHEMA, id=uuid.uuid4().hex)
+                storage.write_new(MARKER, new.model_dump_json().encode())
                 marker = storage.read(MARKER)
         if marker is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
         address = bucket.uri if bucket else str(root)
         check_schema(f"{address}/{MARKER}", marker)
-        found = StoreMarker.parse(marker)
-        if found is None:
+        parsed = StoreMarker.parse(marker)
+        if parsed is None:
             raise ArtifactError(
                 f"{address}/{MARKER}: damaged, because it holds no id of a store. Restore it from a copy. Without a "
                 "copy, delete it: the next run makes another id, with which all its steps run again, and the artifacts "
                 "are kept."
             )
-        return cls(StoreRef(uri=address, id=found.id))
+        return cls(StoreRef(uri=address, id=parsed.id))
 
     @property
     def storages(self) -> list[Storage]:
