@@ -35,16 +35,16 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
     from tasks.report.history import load_finished
     from tasks.stored.runs import find_reports
 
-    place, reports = store.ref.uri, find_reports(store)
+    uri, reports = store.ref.uri, find_reports(store)
     report = next(
         (one for one in reports if (one.settings.get("updates_per_rollout") is not None) == run.alternates), reports[0]
     )
     history = load_finished(store, report)
     name = f"{history.algorithm}, mu {history.updates_per_rollout}, seed {history.seed}, {report.ref}"
-    return read_rates(run, history, assumed, place), name
+    return read_rates(run, history, assumed, uri), name
 
 
-def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings, place: str) -> Rates:
+def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings, uri: str) -> Rates:
     """Return the rates of a finished run, for a planned run.
 
     Raises:
@@ -55,8 +55,8 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     try:
         measured = RunSettings.parse(history.settings)
     except SettingsError as error:
-        raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
-    _check_same_kind(run, measured, place)
+        raise DataError(f"{uri}: its run has settings that this version does not read: {error}") from None
+    _check_same_kind(run, measured, uri)
     engine, stages, everything = measured.rollout.engine, history.stages, history.manifests.values()
     (step, row), (verifier, answer) = _decoding_rates(measured, history), _verification_rates(history)
     trained, last, evaluated = [one.policy for one in stages], stages[-1].verdicts[0], history.of_kind("evaluation")
@@ -168,11 +168,11 @@ def _phase_seconds(phase: str, makers: Iterable["Manifest"]) -> float:
     return sum(one.timings.phases.get(phase, 0.0) for one in makers)
 
 
-def _check_same_kind(run: RunSettings, measured: RunSettings, place: str) -> None:
+def _check_same_kind(run: RunSettings, measured: RunSettings, uri: str) -> None:
     there, here = (flat(one.model_dump(exclude={"policy": {"tiny": {"warm_start"}}})) for one in (measured, run))
     for name in there | here:
         if name.startswith(_SAME) and there.get(name) != here.get(name):
             raise DataError(
-                f"{place}: its run has {name} {there.get(name)}, the planned one {here.get(name)}, so its rates do not "
+                f"{uri}: its run has {name} {there.get(name)}, the planned one {here.get(name)}, so its rates do not "
                 "apply. Name the store of a run like the planned one, or leave --measured out."
             )

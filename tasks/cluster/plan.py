@@ -78,7 +78,7 @@ def plan_cluster(
     deployment = DeploymentSettings.current() if gpus and os.environ.get(VARIABLE) else None
     pool = pool_of(run, gpus, accelerator, costs, deployment)
     lines = [Assumption("prices", str(prices), "given", "examples, unless the file is yours")]
-    lines += _places(run, shape, pool) if gpus else ()
+    lines += _pool_assumptions(run, shape, pool) if gpus else ()
     if store is None:
         rates, grpo_rates = (assumed_rates(run, shape, pool, role) for role in ("rollout", "train"))
     else:
@@ -90,13 +90,13 @@ def plan_cluster(
             start = rates.each.pod_start_seconds + costs.assumptions.pod_start_seconds
             rates = replace(rates, each=rates.each.model_copy(update={"pod_start_seconds": start}))
         grpo_rates = rates
-    lines += _rates(grpo_rates if run.alternates else rates, pool)
+    lines += _rate_assumptions(grpo_rates if run.alternates else rates, pool)
     mu_grpo = predict(run, stages, shape, rates, pool, alternating=False)
     grpo = predict(run, stages, shape, grpo_rates, pool, alternating=True)
     return ClusterPlan(gpus, costs.currency, mu_grpo, grpo, tuple(lines))
 
 
-def _places(run: RunSettings, shape: Shape, pool: Pool) -> Iterator[Assumption]:
+def _pool_assumptions(run: RunSettings, shape: Shape, pool: Pool) -> Iterator[Assumption]:
     for role, pod in pool.pods.items():
         paid = "spot" if pod.interruptible else "on demand"
         yield Assumption(f"pod of {role}", f"{pod.gpus} x {pod.accelerator}", "given", paid)
@@ -108,7 +108,7 @@ def _places(run: RunSettings, shape: Shape, pool: Pool) -> Iterator[Assumption]:
     yield Assumption("interruptions", "none", "assumed", "work that spot nodes lose comes on top")
 
 
-def _rates(rates: Rates, pool: Pool) -> Iterator[Assumption]:
+def _rate_assumptions(rates: Rates, pool: Pool) -> Iterator[Assumption]:
     # Speeds that were not measured have the source of their accelerator.
     speed: Source = "measured" if rates.measured else pool.gpu("rollout").throughput.source
     yield Assumption("rows decoded at once", str(rates.rollout.rows), "given", "rollout.engine.batch_size, if it fits")

@@ -95,12 +95,12 @@ class _Cluster:
 
     def namespace(self) -> Result:
         namespace = self._api.namespace
-        there = [one["metadata"]["name"] for one in self._api.read("namespaces")["items"]]
-        if namespace not in there:
-            like = sorted(name for name in there if name.startswith("mu-grpo-"))
-            neighbours = f"; there are {', '.join(like)}" if like else ""
+        existing = [one["metadata"]["name"] for one in self._api.read("namespaces")["items"]]
+        if namespace not in existing:
+            similar = sorted(name for name in existing if name.startswith("mu-grpo-"))
+            others = f"; there are {', '.join(similar)}" if similar else ""
             fix = f"Name another --project or --domain, or make it: {_APPLY}"
-            return "failed", f"{namespace} does not exist{neighbours}", fix
+            return "failed", f"{namespace} does not exist{others}", fix
         return "ok", namespace, ""
 
     def secrets(self) -> Result:
@@ -113,9 +113,9 @@ class _Cluster:
             literals = " ".join(f"--from-file={key}=..." for key in keys)
             fix = f"kubectl create secret generic {wanted.name} -n {namespace} {literals}"
             return "failed", f"{wanted.name} does not exist in {namespace}", fix
-        there = sorted(secret.get("data") or {})  # Values of the secret are never shown.
-        if missing := ", ".join(key for key in keys if key not in there):
-            found = f"{wanted.name} has no key {missing}; it has {', '.join(there) or 'none'}"
+        present = sorted(secret.get("data") or {})  # Values of the secret are never shown.
+        if missing := ", ".join(key for key in keys if key not in present):
+            found = f"{wanted.name} has no key {missing}; it has {', '.join(present) or 'none'}"
             return "failed", found, f"Add the key to the secret, or name another in the deployment's secrets: {missing}"
         return "ok", f"{wanted.name}: {', '.join(keys)}", ""
 

@@ -33,7 +33,7 @@ class Pool:
         """Return the accelerator of a role."""
         return self.costs.accelerator(self.pods[role].accelerator)
 
-    def hour(self, role: Role) -> float:
+    def hourly_price(self, role: Role) -> float:
         """Return the price of one pod per hour; pods without GPUs have none."""
         if role not in self.pods:
             return 0.0

@@ -72,13 +72,13 @@ def check_image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
     held = sum(any(image in (one.get("names") or ()) for one in node["status"].get("images") or ()) for node in nodes)
     on = f", on {held} of {len(nodes)} nodes" if held else ""
     try:
-        there = _in_registry(registry, path, tag, seconds)
+        is_present = _in_registry(registry, path, tag, seconds)
     except Unknown as error:
         return "ok" if held else "not tried", f"{image}{on}; {error.why}", "" if held else error.fix
     push = f"make images, then podman push mu-grpo-{path.rpartition('-')[2]}:$(make -s tag) {image}"
-    if not there and held:
+    if not is_present and held:
         return "warning", f"{image} is not in its registry{on}: pods on other nodes cannot start", push
-    if not there:
+    if not is_present:
         return "failed", f"{image} is not in its registry, and on no node", push
     if tag == "latest":
         found = f"{image}{on}: the tag latest can name another image tomorrow"
@@ -94,8 +94,8 @@ def _in_registry(registry: str, path: str, tag: str, seconds: float) -> bool:
     if answer.status_code == 401 and challenge.get("realm", "").startswith(("http://", "https://")):
         # Registries give anonymous users a token for public images.
         query = urlencode({key: challenge[key] for key in ("service", "scope") if key in challenge})
-        given = _parse_object(_fetch(f"{challenge['realm']}?{query}", seconds)) or {}
-        token = given.get("token") or given.get("access_token")
+        grant = _parse_object(_fetch(f"{challenge['realm']}?{query}", seconds)) or {}
+        token = grant.get("token") or grant.get("access_token")
         answer = _fetch(url, seconds, {**_MANIFESTS, "Authorization": f"Bearer {token}"}, "HEAD")
     if answer.ok or answer.status_code == 404:
         return answer.ok

@@ -240,7 +240,7 @@ class _Steps:
         spent = {**seconds, "start": starts * each.pod_start_seconds, "transfer": transfer}
         rows = {row: spent[row] for row in ROWS if spent.get(row)}
         total = sum(rows.values())
-        wall, price = total * rounds / pods, total / 3600 * pool.hour(role)
+        wall, price = total * rounds / pods, total / 3600 * pool.hourly_price(role)
         return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, read, written)
 
     def _generation(self, calls: int) -> float:
