@@ -1,4 +1,4 @@
-"""Tables of what is known by name: presets with their formulas, benchmarks and training sets."""
+"""Tables of presets with their formulas, of known benchmarks and of known training sets."""
 
 from rich.table import Table
 
@@ -52,7 +52,7 @@ def _advantage(settings: kinds.AdvantageSettings) -> str:
 
 
 def _ratio(objective: ObjectiveSettings) -> str:
-    """Return the name of the ratio that the gate compares."""
+    """Return the name of the ratio that the gate compares with its bounds."""
     return _at_level("r" if objective.ratio.reference == "behavior" else "r / q", objective.ratio.level)
 
 

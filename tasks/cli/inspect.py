@@ -30,7 +30,7 @@ _SHOWN = [*RESPONSE, "prompt", "answer", "response", "response_token_ids", "engi
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """Selection of the responses to show."""
 
     prompt: str | None = None
@@ -43,7 +43,7 @@ class Chosen:
     """Show all responses of a group, and not only the best and the worst one."""
 
 
-def inspect_run(store: Store, report: str, stage: int, chosen: Chosen) -> Group:
+def inspect_run(store: Store, report: str, stage: int, chosen: Selection) -> Group:
     """Return tables of groups of a stage, for the run whose report is named as ``report/digest``.
 
     Raises:
@@ -55,7 +55,7 @@ def inspect_run(store: Store, report: str, stage: int, chosen: Chosen) -> Group:
     return _groups(store, _responses_of_run(store, store.manifest(ref), stage), chosen)
 
 
-def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
+def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Selection) -> Group:
     """Return tables of groups of a stage, for the latest run, finished or not.
 
     The best responses of a group come first. Stages count from 1.
@@ -168,19 +168,19 @@ def _advantages(
     return advantages
 
 
-def _whole(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_texts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return responses with their prompts, texts and tokens."""
     prompts = pa.array(sorted({row["prompt_id"] for row in rows}))
-    found = {
+    texts = {
         (row["prompt_id"], row["sample_index"]): row
         for path in dict.fromkeys(row["path"] for row in rows)
         for table in stream_table(path, _SHOWN)
         for row in table.filter(pc.is_in(table["prompt_id"], prompts)).to_pylist()
     }
-    return [{**found[row["prompt_id"], row["sample_index"]], **row} for row in rows]
+    return [{**texts[row["prompt_id"], row["sample_index"]], **row} for row in rows]
 
 
-def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
+def _groups(store: Store, responses: Responses, chosen: Selection) -> Group:
     rows = read_responses(store, responses)
     all_groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -196,18 +196,18 @@ def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
         raise DataError(f"{responses.title}: no response with {wanted}; {present}.")
     # The policy learns from groups whose rewards differ, so they come first.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
-    found = sum(map(len, groups.values()))
+    count = sum(map(len, groups.values()))
     policy = responses.policy
     learner = (
         f"advantages as in the training of {policy.ref} ({policy.settings['preset']})"
         if policy
         else "no policy has been trained on them"
     )
-    whole = "" if found == len(rows) else f", of {len(all_groups)} groups and {len(rows)} responses"
+    total = "" if count == len(rows) else f", of {len(all_groups)} groups and {len(rows)} responses"
     hint = "" if chosen.every else "; of each group only the best and the worst are shown, --all shows every response"
     return Group(
-        *(_table(_whole(groups[name]), all_groups[name], chosen.every) for name in order[: chosen.groups]),
-        f"{len(groups)} groups, {found} responses in {responses.title}{whole}; {learner}{hint}",
+        *(_table(_with_texts(groups[name]), all_groups[name], chosen.every) for name in order[: chosen.groups]),
+        f"{len(groups)} groups, {count} responses in {responses.title}{total}; {learner}{hint}",
     )
 
 

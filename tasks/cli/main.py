@@ -33,7 +33,7 @@ StoreFolder = Annotated[str, typer.Option("--store", help="Store of the run: a f
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Single fields to override, as in optimize.preset=relaxed seed=1.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of the run; default: any, of which the latest run is used.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the run; default: that of the latest run.")]
 Algorithm = Annotated[str | None, typer.Option(help="Algorithm of the run, such as mu_grpo; default: any.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and no tables.")]
 ARTIFACT = "kind/digest, as in policy/0123abcd, or latest for the last policy of the latest run"
@@ -201,9 +201,9 @@ def inspect_command(
 
     The run may be unfinished.
     """
-    from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
+    from tasks.cli.inspect import Selection, inspect_run, inspect_stage
 
-    opened, chosen = _open(store), Chosen(prompt, outcome, groups, every)
+    opened, chosen = _open(store), Selection(prompt, outcome, groups, every)
     if artifact is not None:
         tables = inspect_run(opened, artifact, stage, chosen)
     else:
