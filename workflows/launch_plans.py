@@ -78,7 +78,7 @@ def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, object]:
         )
     # Without the preset's row of the objective, so that a preset in ``overrides`` brings its own.
     values = dict(settings) | {"optimize": Given[OptimizeSettings].model_validate(settings.given()["optimize"])}
-    if graph is evaluation:  # It has no input ``rollout``, whose engine a run evaluates with.
+    if graph is evaluation:  # It has no input ``rollout``, from which a run takes the engine of its evaluations.
         values["evaluate"] = settings.evaluate.model_copy(update={"engine": settings.evaluation_engine})
     return {key: values[key] for key in graph.python_interface.inputs if key in values}
 

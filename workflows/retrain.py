@@ -27,12 +27,12 @@ def stages_from(
     policies: list[Artifact],
     rollouts: list[Artifact],
     verdicts: Artifact,
-    **given: Unpack[StageInputs],
+    **shared: Unpack[StageInputs],
 ) -> list[Artifact]:
     """Train stage ``first`` and all later ones, and measure the stored and the new policies."""
-    accuracies = [add_evaluation(policy, given, f"evaluate-{number}") for number, policy in enumerate(policies)]
+    accuracies = [add_evaluation(policy, shared, f"evaluate-{number}") for number, policy in enumerate(policies)]
     retrained = optimize_policy(
-        inputs=given["optimize"],
+        inputs=shared["optimize"],
         reference=policies[0],
         policy=policies[-1],
         rollouts=rollouts,
@@ -40,9 +40,9 @@ def stages_from(
         stage=first,
     )
     policy = named(retrained, f"optimize-{first + 1}")
-    accuracies.append(add_evaluation(policy, given, f"evaluate-{first + 1}"))
+    accuracies.append(add_evaluation(policy, shared, f"evaluate-{first + 1}"))
     for number in range(first + 1, stages):
-        made = stage(reference=policies[0], policy=policy, stage=number, **given)
+        made = stage(reference=policies[0], policy=policy, stage=number, **shared)
         policy, mean_accuracy = named(made, f"stage-{number + 1}")
         accuracies.append(mean_accuracy)
     return accuracies
@@ -56,13 +56,13 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
         opened = open_run(updates_per_rollout=0, trained_from=from_stage, algorithm=algorithm, **options)
         run = named(opened, "open-run")
         shared = prepare(run)
-        found = named(find_stage(inputs=run.run, training=shared["training"], algorithm=algorithm), "stored-stage")
+        stored = named(find_stage(inputs=run.run, training=shared["training"], algorithm=algorithm), "stored-stage")
         accuracies = stages_from(
             first=from_stage,
             stages=stages,
-            policies=found.policies,
-            rollouts=found.rollouts,
-            verdicts=found.verdicts,
+            policies=stored.policies,
+            rollouts=stored.rollouts,
+            verdicts=stored.verdicts,
             **stage_inputs(run, shared),
         )
         page = named(report(inputs=run.report, evaluations=named(accuracies, "stages")), "report")

@@ -41,8 +41,9 @@ def evaluate(
     inputs: list[Keyed[EvaluationInputs]], mean: Keyed[MeanInputs], benchmarks: list[Artifact], policy: Artifact
 ) -> Artifact:
     """Measure the accuracy of a policy on each benchmark, and the mean over benchmarks."""
-    found = named(map_task(partial(tasks.evaluate, policy=policy))(inputs=inputs, prompts=benchmarks), "benchmarks")
-    return named(tasks.average(inputs=mean, policy=policy, evaluations=found), "mean")
+    evaluate_benchmark = partial(tasks.evaluate, policy=policy)
+    evaluations = named(map_task(evaluate_benchmark)(inputs=inputs, prompts=benchmarks), "benchmarks")
+    return named(tasks.average(inputs=mean, policy=policy, evaluations=evaluations), "mean")
 
 
 class SharedInputs(TypedDict):
@@ -80,14 +81,14 @@ def prepare(run: OpenRun) -> SharedInputs:
 
 @workflow
 @unpack_options()
-def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[StageInputs]) -> Stage:
+def stage(reference: Artifact, policy: Artifact, stage: int, **shared: Unpack[StageInputs]) -> Stage:
     """A large stage of Mu-GRPO, whose updates all learn from one set of rollouts."""
-    shards = named(tasks.prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
-    generate_shard = partial(tasks.generate, inputs=given["rollout"], policy=policy, stage=stage)
+    shards = named(tasks.prepare_prompts(inputs=shared["prompts"], training=shared["training"], stage=stage), "prompts")
+    generate_shard = partial(tasks.generate, inputs=shared["rollout"], policy=policy, stage=stage)
     rollouts = named(map_task(generate_shard)(prompts=shards), "generate")
-    verdicts = named(tasks.verify(inputs=given["verify"], rollouts=rollouts, stage=stage), "verify")
+    verdicts = named(tasks.verify(inputs=shared["verify"], rollouts=rollouts, stage=stage), "verify")
     trained = tasks.optimize(
-        inputs=given["optimize"],
+        inputs=shared["optimize"],
         reference=reference,
         policy=policy,
         rollouts=rollouts,
@@ -95,7 +96,7 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[Sta
         stage=stage,
     )
     named(trained, "optimize")
-    return Stage(trained, add_evaluation(trained, given, "evaluate"))
+    return Stage(trained, add_evaluation(trained, shared, "evaluate"))
 
 
 @workflow
@@ -105,18 +106,19 @@ def alternating_stage(
     reference: Artifact,
     policy: Artifact,
     stage: int,
-    **given: Unpack[SharedInputs],
+    **shared: Unpack[SharedInputs],
 ) -> Stage:
     """A stage whose updates alternate with the generation of rollouts, in one task."""
-    shards = named(tasks.prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
+    shards = named(tasks.prepare_prompts(inputs=shared["prompts"], training=shared["training"], stage=stage), "prompts")
     trained = tasks.alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
     named(trained, "alternate")
-    return Stage(trained, add_evaluation(trained, given, "evaluate"))
+    return Stage(trained, add_evaluation(trained, shared, "evaluate"))
 
 
-def add_evaluation(policy: Artifact, given: SharedInputs, name: str) -> Artifact:
+def add_evaluation(policy: Artifact, shared: SharedInputs, name: str) -> Artifact:
     """Add the node ``name``, which measures the accuracy of a policy."""
-    accuracy = evaluate(inputs=given["evaluations"], mean=given["mean"], benchmarks=given["benchmarks"], policy=policy)
+    inputs, benchmarks = shared["evaluations"], shared["benchmarks"]
+    accuracy = evaluate(inputs=inputs, mean=shared["mean"], benchmarks=benchmarks, policy=policy)
     return named(accuracy, name)
 
 
