@@ -30,8 +30,8 @@ _SHOWN = [*RESPONSE, "prompt", "answer", "response", "response_token_ids", "engi
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Selection of the responses to show."""
+class ResponseFilter:
+    """Which responses of a stage are shown, and how many."""
 
     prompt: str | None = None
     """Show only the group of this prompt_id."""
@@ -43,7 +43,7 @@ class Selection:
     """Show all responses of a group, and not only the best and the worst one."""
 
 
-def inspect_run(store: Store, report: str, stage: int, chosen: Selection) -> Group:
+def inspect_run(store: Store, report: str, stage: int, chosen: ResponseFilter) -> Group:
     """Return tables of groups of a stage, for the run whose report is named as ``report/digest``.
 
     Raises:
@@ -55,7 +55,7 @@ def inspect_run(store: Store, report: str, stage: int, chosen: Selection) -> Gro
     return _groups(store, _responses_of_run(store, store.manifest(ref), stage), chosen)
 
 
-def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Selection) -> Group:
+def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: ResponseFilter) -> Group:
     """Return tables of groups of a stage, for the latest run, finished or not.
 
     The best responses of a group come first. Stages count from 1.
@@ -180,7 +180,7 @@ def _with_texts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**texts[row["prompt_id"], row["sample_index"]], **row} for row in rows]
 
 
-def _groups(store: Store, responses: Responses, chosen: Selection) -> Group:
+def _groups(store: Store, responses: Responses, chosen: ResponseFilter) -> Group:
     rows = read_responses(store, responses)
     all_groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -201,9 +201,9 @@ def inspect_command(
 
     The run may be unfinished.
     """
-    from tasks.cli.inspect import Selection, inspect_run, inspect_stage
+    from tasks.cli.inspect import ResponseFilter, inspect_run, inspect_stage
 
-    opened, chosen = _open(store), Selection(prompt, outcome, groups, every)
+    opened, chosen = _open(store), ResponseFilter(prompt, outcome, groups, every)
     if artifact is not None:
         tables = inspect_run(opened, artifact, stage, chosen)
     else:

@@ -8,14 +8,14 @@ from statistics import mean, stdev
 import pyarrow as pa
 import pytest
 
-from tasks.cli.inspect import Selection, inspect_run, inspect_stage
+from tasks.cli.inspect import ResponseFilter, inspect_run, inspect_stage
 from tasks.errors import DataError
 from tasks.formats import DASH
 from tasks.store import Store
 from tests.cli.synthetic import REWARDS, Run, make_finished_run, plain, rows_of, run_command, run_refused
 from tests.workflows.runs import words
 
-EVERYTHING = Selection(groups=10, every=True)
+EVERYTHING = ResponseFilter(groups=10, every=True)
 
 
 def advantages(text: str) -> dict[tuple[int, int], str]:
@@ -29,7 +29,7 @@ def advantages(text: str) -> dict[tuple[int, int], str]:
     return found
 
 
-def shown(store: Store, stage: int = 1, seed: int | None = None, chosen: Selection = EVERYTHING) -> str:
+def shown(store: Store, stage: int = 1, seed: int | None = None, chosen: ResponseFilter = EVERYTHING) -> str:
     return plain(inspect_stage(store, stage, seed, None, chosen))
 
 
@@ -66,11 +66,11 @@ def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Stor
 
 def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> None:
     make_finished_run(store)
-    short = advantages(shown(store, chosen=Selection(groups=10)))
+    short = advantages(shown(store, chosen=ResponseFilter(groups=10)))
     assert set(short) == {(group, sample) for group in range(4) for sample in (0, 3)}
     assert len(advantages(shown(store))) == 16
-    assert len(advantages(shown(store, chosen=Selection(groups=1)))) == 2
-    text = shown(store, chosen=Selection(prompt="s0p0", every=True))
+    assert len(advantages(shown(store, chosen=ResponseFilter(groups=1)))) == 2
+    text = shown(store, chosen=ResponseFilter(prompt="s0p0", every=True))
     rows = [line.split() for line in text.splitlines() if "response " in line and "stage 0 group" in line]
     by_sample = {row[0]: row[4:7] for row in rows}
     means = ["-1.000", "-1.500", "-2.000", "-2.500"]
@@ -79,17 +79,18 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
 
 def test_prompts_and_outcomes_choose(store: Store) -> None:
     make_finished_run(store)
-    text = shown(store, chosen=Selection(outcome="wrong", groups=10, every=True))
+    text = shown(store, chosen=ResponseFilter(outcome="wrong", groups=10, every=True))
     assert "3 groups, 6 responses in stage 1, of 4 groups and 16 responses; " in words(text)
     wrong = advantages(text)
     assert set(wrong) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 3)}
     # Still relative to the whole group.
     assert wrong[0, 1] == "-0.500"
-    assert {key[0] for key in advantages(plain(inspect_stage(store, 1, 0, "grpo", Selection(prompt="s0p1"))))} == {1}
+    chosen = ResponseFilter(prompt="s0p1")
+    assert {group for group, _ in advantages(plain(inspect_stage(store, 1, 0, "grpo", chosen)))} == {1}
     with pytest.raises(DataError, match=r"no response with prompt 'x' and outcome 'wrong'; prompts here: s0p0, "):
-        inspect_stage(store, 1, None, None, Selection(prompt="x", outcome="wrong"))
+        inspect_stage(store, 1, None, None, ResponseFilter(prompt="x", outcome="wrong"))
     with pytest.raises(DataError, match="stage 3: not in the run with 2 stages"):
-        inspect_stage(store, 3, None, None, Selection())
+        inspect_stage(store, 3, None, None, ResponseFilter())
 
 
 def test_a_run_is_named_by_its_report(store: Store) -> None:
@@ -104,7 +105,7 @@ def test_the_tokens_of_a_stage_are_not_in_memory_together(store: Store) -> None:
     groups = [rows_of(group, 0, run.policies[0].digest, [0.0, 1.0] * 500) for group in range(4)]
     run.judged(*(list(chain(*rows)) for rows in zip(*groups, strict=True)))
     pa.set_memory_pool(pool)
-    shown(store, chosen=Selection())
+    shown(store, chosen=ResponseFilter())
     pa.set_memory_pool(default)
     assert pool.max_memory() < 12 * 2**20  # All tokens and log-probabilities are 15 MiB.
 
