@@ -189,7 +189,7 @@ def load_history(
         unfinished: rollouts and verdicts of the stage that follows the last policy.
         seed: seed of the run; None means the seed of the last policy.
         settings: settings of the run, as far as they are known.
-        trained_from: number of the first stages that belong to another run and keep its settings.
+        trained_from: the first stage of this run, from 0; earlier stages belong to another run and keep its settings.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.

@@ -39,7 +39,7 @@ def write_report(
         seed: the run's seed.
         settings: settings of the whole run. They are a file of the report, so runs with different settings have
             different reports, even if all their other artifacts are the same.
-        trained_from: number of the first stages that belong to another run and keep its settings.
+        trained_from: the first stage of this run, from 0; earlier stages belong to another run and keep its settings.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.

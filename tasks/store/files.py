@@ -44,7 +44,7 @@ _FIXES = {
 
 
 class StoredFile(NamedTuple):
-    """Size and age of a file or an object."""
+    """Size and time of change of a file or an object."""
 
     bytes: int
     modified: float
@@ -137,7 +137,7 @@ class Folder:
         self._root = root
 
     def listing(self, prefix: str) -> dict[str, StoredFile]:
-        """Return size and age of every file below a folder, by key."""
+        """Return size and time of change of every file below a folder, by key."""
         files = {}
         for folder, _, names in os.walk(self._root / prefix, onerror=_raise_unless_gone):
             for path in (Path(folder, name) for name in names):

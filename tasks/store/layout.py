@@ -67,7 +67,7 @@ class Facts(TypedDict, total=False):
     benchmark: str  # an evaluation, and prompts of a benchmark
     benchmarks: dict[str, float]  # an average: the accuracy by benchmark
     algorithm: str  # a report
-    trained_from: int  # a report: the first stage that the run trained; earlier stages belong to another run
+    trained_from: int  # a report: the first stage, from 0, that the run trained; earlier stages belong to another run
     other_settings: dict[str, dict[str, Any]]  # a report: settings of the stages of another run
     part: str  # a laboratory's comparison
     runs: int  # a reproduction

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tasks.store.store import Store
 
 BEAT = 10.0
-"""Seconds between two heartbeats, and for which a request about a lease is retried."""
+"""Seconds between two heartbeats; a request about a lease is retried for as long."""
 LOOK = 5.0
 """Seconds between two reads of a lease by a waiter."""
 TAKEN_OVER_AFTER = 60.0

@@ -226,7 +226,7 @@ class Bucket:
                     raise
 
     def listing(self, prefix: str) -> dict[str, StoredFile]:
-        """Return size and age of every object below a prefix, by key."""
+        """Return size and time of change of every object below a prefix, by key."""
         objects: dict[str, StoredFile] = {}
         continuation: dict[str, str] = {}
         with self._explain_errors(prefix):
