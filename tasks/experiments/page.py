@@ -95,7 +95,7 @@ def _sentence(result: ReproductionResult, test: PairedTest) -> str:
     elif test.p_bootstrap < LEVEL:
         verdict = "exceeds" if difference.value > 0 else "falls below"
     else:
-        verdict = "is not told apart from"
+        verdict = "does not differ significantly from"
     cells = {one.system: one for one in result.cells if (one.model, one.benchmark) == (test.model, test.benchmark)}
     both = [cells[system] for system in (result.reference, test.baseline) if system in cells]
     levels = " against ".join(share_with_interval(cell.accuracy) for cell in both)

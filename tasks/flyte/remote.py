@@ -180,7 +180,7 @@ class Flyte:
         return execution
 
     def start(
-        self, plan: FlyteLaunchPlan, given: Mapping[str, str], name: str | None, overwrite_cache: bool = False
+        self, plan: FlyteLaunchPlan, texts: Mapping[str, str], name: str | None, overwrite_cache: bool = False
     ) -> "Execution":
         """Start an execution of a plan with inputs as text, objects as YAML or JSON; without a name Flyte chooses one.
 
@@ -192,16 +192,16 @@ class Flyte:
         fixed = plan.fixed_inputs.literals
         free = {key: variable for key, variable in plan.interface.inputs.items() if key not in fixed}
         allowed = ", ".join(sorted(free)) or "none, all of its inputs are fixed"
-        for key in given:
+        for key in texts:
             if key in fixed:
                 raise SettingsError(f"--set {key}: {plan.name} fixes it; allowed: {allowed}.")
             if key not in free:
                 hint = f' A single field is changed with --set "overrides={key}=..."' if "overrides" in free else ""
                 raise SettingsError(f"--set {key}: {plan.name} has no such input; allowed: {allowed}.{hint}")
         for key, parameter in plan.default_inputs.parameters.items():
-            if parameter.required and key not in given:
+            if parameter.required and key not in texts:
                 raise SettingsError(f"--set {key}=...: {plan.name} needs it, and it has no default.")
-        values = {key: _value(key, text, free[key].type, "overrides" in given) for key, text in given.items()}
+        values = {key: _value(key, text, free[key].type, "overrides" in texts) for key, text in texts.items()}
         types = {key: type(value) for key, value in values.items()}
         with self._requests():
             execution = self._remote.execute(

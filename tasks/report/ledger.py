@@ -53,10 +53,10 @@ class Ledger:
 def make_ledger(history: History) -> Ledger:
     """Return the ledger of a run: the phases of all its artifacts, the starts of its processes, and the rest.
 
-    The time between two steps of a process that trained for this run is counted as ``rest``. Not counted are the time
-    between two processes, such as between a kill and the next start; the time in which a process only waited for
-    another process; the time up to the last step that a process made for another run; and gaps in which a process may
-    have worked for another run, which are longer than two minutes or in a process that trained no policy of this run.
+    The time between two steps of a process that trained for this run is counted as ``rest``. Times of four kinds are
+    left out: between two processes, such as between a kill and the next start; while a process only waited for another
+    one; in a process that worked for another run, up to the end of that work; and in gaps in which a process may have
+    worked for another run, which are longer than two minutes or in a process that trained no policy of this run.
     """
     trained = {stage.policy.timings.process for stage in history.stages}
     seconds: dict[str, float] = defaultdict(float)

@@ -224,11 +224,11 @@ def disk_errors(root: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # tokenizers, in Rust, raises plain exceptions; other errors are raised again.
-        found = _os_error(error)
-        below = not isinstance(found.filename, str) or Path(found.filename).is_relative_to(root)
-        if below and (fix := disk_fix(found)):
+        cause = _os_error(error)
+        below = not isinstance(cause.filename, str) or Path(cause.filename).is_relative_to(root)
+        if below and (fix := disk_fix(cause)):
             raise ArtifactError(
-                f"{found.filename or root}: {found.strerror}. {fix}, then start the same command again: "
+                f"{cause.filename or root}: {cause.strerror}. {fix}, then start the same command again: "
                 "committed artifacts are kept."
             ) from error
         raise

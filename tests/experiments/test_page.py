@@ -35,9 +35,9 @@ def test_the_page_is_self_contained_and_names_what_the_runs_made(page, system_ru
     [
         (-0.05, -0.01, 0.004, "falls below"),
         (0.01, 0.05, 0.004, "exceeds"),
-        (-0.05, 0.01, 0.4, "is not told apart from"),
+        (-0.05, 0.01, 0.4, "does not differ significantly from"),
         # One of many tests: the interval is of this one alone, the p is adjusted for their number.
-        (0.003, 0.042, 0.162, "is not told apart from"),
+        (0.003, 0.042, 0.162, "does not differ significantly from"),
     ],
 )
 def test_a_difference_is_significant_or_not(result, system_runs, low, high, p, verdict):
