@@ -40,7 +40,7 @@ LEVEL = 0.05
 _COLUMNS = 132
 _HOW_TO_READ = (
     "All intervals are 95 % intervals, by bootstrap over problems and a t distribution over seeds. Tests are paired by "
-    "seed and problem, and Holm's method adjusts their p-values for their number. The Wilcoxon test compares runs "
+    "seed and problem, and Holm's method adjusts p-values for the number of tests. The Wilcoxon test compares runs "
     "(models x seeds), and needs at least six. d_z is the mean of the runs' paired differences over their standard "
     "deviation, and r is their rank-biserial correlation. Two systems are equal if two one-sided tests show that their "
     "difference lies within {margin} points (p below 0.05)."

@@ -89,20 +89,20 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
 
     A run that has only its base policy has no algorithm yet.
     """
-    by_kind = {kind: store.manifests(kind) for kind in _KINDS}
-    lineage = Lineage({manifest.ref.folder: manifest for manifest in chain(*by_kind.values())})
-    trained = [policy for policy in by_kind["policy"] if policy.parents.get("policy")]
+    known = {kind: store.manifests(kind) for kind in _KINDS}
+    lineage = Lineage({manifest.ref.folder: manifest for manifest in chain(*known.values())})
+    trained = [policy for policy in known["policy"] if policy.parents.get("policy")]
     used = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
     unused: dict[tuple[str, int], dict[str, list[Manifest]]] = defaultdict(lambda: defaultdict(list))
-    for rollouts in by_kind["rollouts"]:
+    for rollouts in known["rollouts"]:
         if rollouts.digest not in used and rollouts.parents.get("policy"):
             unused[_sampler(rollouts)][_sampling(lineage, rollouts)].append(rollouts)
     averages: dict[tuple[str, int], dict[str, Manifest]] = defaultdict(dict)
-    for average in reversed(by_kind["average"]):  # Of equal measures the latest counts.
+    for average in reversed(known["average"]):  # Of equal measures the latest counts.
         averages[_sampler(average)][_measure(lineage, average)] = average
     reported = {
         (policy.digest, report.seed)
-        for report in by_kind["report"]
+        for report in known["report"]
         for evaluated in lineage.evaluated_policies(report)
         for policy in lineage.policies(evaluated)
     }
@@ -112,7 +112,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     own_seeds = {policy.digest: policy.seed for policy in trained}
     all_policies = own_seeds.items() | {sampler for sampler in averages if sampler[0] not in own_seeds}
     ends = (all_policies - {*map(_sampler, trained)} - reported) | unused.keys()
-    policies = {policy.digest: policy for policy in by_kind["policy"]}
+    policies = {policy.digest: policy for policy in known["policy"]}
     runs = []
     for digest, run_seed in sorted(ends):
         last = policies.get(digest)
@@ -130,7 +130,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
                     rollouts=shards,
                     verdicts=[
                         verdicts
-                        for verdicts in by_kind["verdicts"]
+                        for verdicts in known["verdicts"]
                         if digests & {ref.digest for ref in verdicts.parents["rollouts"]}
                     ],
                 )
