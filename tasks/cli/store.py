@@ -116,7 +116,7 @@ def check_tables(findings: Findings, seconds: float) -> RenderableType:
         for fault in findings.faults:
             descendants = first_names(findings.descendants[fault.artifact], 3) or DASH
             table.add_row(*map(escape, (fault.artifact, fault.file, fault.expected, fault.found, descendants)))
-        delete = "Delete damaged artifacts: a step whose files have the expected sizes may count as done."
+        delete = "delete damaged artifacts, because on S3 a step counts as done if its files have the expected sizes."
         parts += [table, f"to fix it: {delete} {RESTORE}", ""]
     numbers = (
         f"{pluralize(findings.artifacts, 'artifact')}, {pluralize(findings.files, 'file')}, {decimal(findings.bytes)}"

@@ -145,10 +145,9 @@ def _measure(lineage: Lineage, average: Manifest) -> str:
 
 
 def _averages_of_run(measured: Sequence[Mapping[str, Manifest]]) -> list[Manifest]:
-    """Choose the averages of one run from ``measured``, which holds the averages of each of its policies by measure.
+    """Choose the averages of one run; ``measured`` holds those of each of its policies by measure, also by other runs.
 
-    Other runs may have measured the same policies. The measure of the run is the one that most of its policies have, or
-    the latest of several such measures.
+    The measure of the run is the one that most of its policies have, or the latest of several such measures.
     """
     numbers = Counter(chain(*measured))
     latest = {measure: average.timings.finished for averages in measured for measure, average in averages.items()}
