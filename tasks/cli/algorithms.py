@@ -105,7 +105,9 @@ def _weight(objective: ObjectiveSettings) -> list[str]:
             return [f"preserve({ratio}, {low:g}, {high:g}, {below:g} * {low:g}, {above:g} * {high:g})"]
         case kinds.ExponentialWeight(temperature=temperature):
             return [f"exp(A / {temperature:g})"]
-    return []
+        case kinds.OneWeight():
+            return []
+    raise NotImplementedError(f"a formula for weight.kind {objective.weight.kind}")
 
 
 def _corrections(objective: ObjectiveSettings) -> list[str]:

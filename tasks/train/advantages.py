@@ -51,20 +51,20 @@ class Selection:
 def select(
     responses: Responses, settings: OptimizeSettings, max_response_tokens: int, not_finite_R: Flags, draw_R: Tensor
 ) -> Selection:
-    """Decide which responses take part, and compute their advantages; ``draw_R`` are numbers for random choices."""
+    """Decide which responses take part, and compute their advantages; ``draw_R`` are random numbers from 0 to 1."""
     rules = settings.objective.data
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
     missing_R = np.isnan(responses.reward_R) & (length_R == 0)
     takes_part_R = ~not_finite_R & ~missing_R
-    correctness_R = reward_R = torch.from_numpy(np.where(takes_part_R, responses.reward_R, np.float32(np.nan)))
+    reward_R = shaped_R = torch.from_numpy(np.where(takes_part_R, responses.reward_R, np.float32(np.nan)))
     if rules.overlong_buffer_share is not None:
         penalty_R = overlong_penalty(length_R, max_response_tokens, rules.overlong_buffer_share)
-        reward_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))
-    drawn_R = draw_R if rules.balance_negatives else None
-    advantage_R = group_advantages(reward_R, group_R, settings.objective.advantage, drawn_R)
-    # By the rewards themselves: a penalty for length does not make an all-correct group informative.
-    scored = _Groups.of(group_R, ~correctness_R.isnan())
-    informative_G = scored.informative(correctness_R)
+        shaped_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))
+    balance_R = draw_R if rules.balance_negatives else None
+    advantage_R = group_advantages(shaped_R, group_R, settings.objective.advantage, balance_R)
+    # The penalty for length is left out here: it does not make an all-correct group informative.
+    scored = _Groups.of(group_R, ~reward_R.isnan())
+    informative_G = scored.informative(reward_R)
     if rules.zero_variance == "drop":
         takes_part_R &= informative_G[scored.group_R].numpy()
     if rules.truncated == "mask":
@@ -112,13 +112,15 @@ class _Groups:
     """The group of every response, and reductions over the responses of a group that are kept, in float64."""
 
     group_R: Tensor
+    """Index of the group, 0 to G - 1."""
     size_G: Tensor
+    """Number of responses, also of those that are not kept."""
     kept_R: Tensor
 
     @classmethod
     def of(cls, group_R: Tensor, kept_R: Tensor) -> "_Groups":
-        _, place_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
-        return cls(place_R, size_G, kept_R)
+        _, index_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
+        return cls(index_R, size_G, kept_R)
 
     def sum(self, x_R: Tensor) -> Tensor:
         start_G = torch.zeros(len(self.size_G), dtype=torch.float64)
@@ -132,12 +134,13 @@ class _Groups:
 
     def range(self, x_R: Tensor) -> tuple[Tensor, Tensor]:
         """Return the smallest and largest value of each group; inf and -inf where none is kept."""
-        found = []
-        for reduce, worst in (("amin", math.inf), ("amax", -math.inf)):
-            start_G = torch.full((len(self.size_G),), worst, dtype=torch.float64)
-            values_R = torch.where(self.kept_R, x_R.double(), worst)
-            found.append(start_G.scatter_reduce(0, self.group_R, values_R, reduce=reduce))
-        return found[0], found[1]
+
+        def extreme(reduce: str, empty: float) -> Tensor:
+            start_G = torch.full((len(self.size_G),), empty, dtype=torch.float64)
+            values_R = torch.where(self.kept_R, x_R.double(), empty)
+            return start_G.scatter_reduce(0, self.group_R, values_R, reduce=reduce)
+
+        return extreme("amin", math.inf), extreme("amax", -math.inf)
 
     def informative(self, reward_R: Tensor) -> Tensor:
         """Return which groups have two different rewards, or are a single response with a reward, bool [G]."""
@@ -147,11 +150,15 @@ class _Groups:
 
 
 def _baseline(score_R: Tensor, highest_G: Tensor, groups: _Groups, settings: AdvantageSettings) -> Tensor:
-    if settings.baseline != "logavgexp":
-        return groups.mean(score_R)
-    highest_G = torch.where(groups.count() > 0, highest_G, 0)
-    exponent_R = (score_R - highest_G[groups.group_R]) / settings.temperature
-    return highest_G + settings.temperature * groups.mean(exponent_R.exp()).clamp(min=1e-300).log()
+    match settings.baseline:
+        case "none":
+            return torch.zeros_like(highest_G)
+        case "mean":
+            return groups.mean(score_R)
+        case "logavgexp":
+            highest_G = torch.where(groups.count() > 0, highest_G, 0)
+            exponent_R = (score_R - highest_G[groups.group_R]) / settings.temperature
+            return highest_G + settings.temperature * groups.mean(exponent_R.exp()).clamp(min=1e-300).log()
 
 
 def _scale(score_R: Tensor, groups: _Groups, settings: AdvantageSettings) -> Tensor:
@@ -159,9 +166,8 @@ def _scale(score_R: Tensor, groups: _Groups, settings: AdvantageSettings) -> Ten
     if settings.scale == "none":
         return torch.ones_like(count_G)
     if settings.scale == "batch_std":
-        # Of equal rewards, or of one, there is nothing to divide by.
-        known_R = score_R[groups.kept_R]
-        spread = float(known_R.std()) if len(known_R.unique()) > 1 else 1.0
+        kept_R = score_R[groups.kept_R]
+        spread = float(kept_R.std()) if len(kept_R.unique()) > 1 else 1.0
         return torch.full_like(count_G, spread + settings.epsilon)
     squares_G = groups.sum((score_R - groups.mean(score_R)[groups.group_R]) ** 2)
     match settings.scale:
@@ -174,11 +180,11 @@ def _scale(score_R: Tensor, groups: _Groups, settings: AdvantageSettings) -> Ten
 
 
 def _surplus(reward_R: Tensor, groups: _Groups, draw_R: Tensor) -> Tensor:
-    """Choose responses below their group's mean by draw, so many that the rest are no more than those above it."""
-    off_R = reward_R.double() - groups.mean(reward_R.double())[groups.group_R]
-    below_R = groups.kept_R & (off_R < 0)
-    allowed_G = groups.sum(off_R > 0)
-    # Sorted by group and draw, those below come first: their place in the group is their rank.
+    """Choose random responses to leave out, bool [R], so that no more of a group are below its mean than above it."""
+    difference_R = reward_R.double() - groups.mean(reward_R.double())[groups.group_R]
+    below_R = groups.kept_R & (difference_R < 0)
+    allowed_G = groups.sum(difference_R > 0)
+    # Responses are ranked in their group by draw, those below the mean first.
     order_R = torch.argsort(groups.group_R.double() + torch.where(below_R, draw_R / 2, draw_R / 2 + 0.5))
     rank_R = order_R.argsort() - (groups.size_G.cumsum(0) - groups.size_G)[groups.group_R]
     return below_R & (rank_R >= allowed_G[groups.group_R])
