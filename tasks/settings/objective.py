@@ -144,7 +144,7 @@ class BalanceSettings(Settings):
     """Bounds that rise from gate.low and gate.high to increase the share of positive advantages in an update (BAPO)."""
 
     target: Number = Field(1.0, gt=0)
-    """Total weight of positive over that of negative advantages at which the bounds stop rising."""
+    """Mass of tokens with A >= 0, as a multiple of that of tokens with A < 0, at which the bounds stop rising."""
     low_max: Number = Field(0.8, gt=0)
     """Largest lower end of the interval."""
     high_max: Number = Field(2.0, gt=0)
@@ -152,7 +152,7 @@ class BalanceSettings(Settings):
     step: Number = Field(0.05, gt=0)
     """Step by which the lower or the upper end rises."""
     statistic: Literal["code", "gradient"] = "code"
-    """Clipped tokens count with the bound as weight (code, as in the authors' code), or do not count (gradient)."""
+    """Tokens beyond a bound have the bound as their ratio (code, the authors' code), or do not count (gradient)."""
 
 
 class BalanceGate(Interval, IntervalGate):
@@ -182,9 +182,9 @@ class RingGate(Interval, GateSettings):
 
     kind: Literal["ring"] = "ring"
     outer_low: Number = Field(0.4, ge=0)
-    """Tokens with positive advantage pass at and below this ratio, too."""
+    """Tokens with A >= 0 pass at and below this ratio, too."""
     outer_high: Number = Field(3.0, gt=0)
-    """Tokens with negative advantage pass at and above this ratio, too."""
+    """Tokens with A <= 0 pass at and above this ratio, too."""
 
     @model_validator(mode="after")
     def _outer_bounds_are_outside(self) -> Self:
