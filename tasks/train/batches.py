@@ -121,7 +121,7 @@ class Responses:
         return self.prompt_tokens.lengths_of(rows) + self.response_tokens.lengths_of(rows)
 
     def mean_length(self, rows: Ints) -> float | None:
-        """Return the mean number of tokens of some responses without the missing ones, which have no token."""
+        """Return the mean number of tokens of some responses, without missing ones; None if all are missing."""
         lengths = self.response_tokens.lengths_of(rows)
         return float(lengths[lengths > 0].mean()) if lengths.any() else None
 
@@ -140,8 +140,8 @@ def collect(
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
     whole_groups = -(-ROWS_AT_ONCE // group_size) * group_size
     first = 0
-    parts = zip_longest(_parts(rollouts, whole_groups), _parts(verdicts, whole_groups), fillvalue=pa.table({}))
-    for table, verdict_table in parts:
+    pairs = zip_longest(_resized(rollouts, whole_groups), _resized(verdicts, whole_groups), fillvalue=pa.table({}))
+    for table, verdict_table in pairs:
         if table.num_rows != verdict_table.num_rows or not all(
             table[name].equals(verdict_table[name]) for name in RESPONSE
         ):
@@ -166,8 +166,8 @@ def collect(
     )
 
 
-def _parts(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield consecutive tables in parts of ``rows`` rows; the last part may have fewer."""
+def _resized(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of consecutive tables in tables of ``rows`` rows; the last one may have fewer."""
     pending: list[pa.Table] = []
     for table in tables:
         pending.append(table)
@@ -199,11 +199,11 @@ def _check_groups(table: pa.Table, group_size: int) -> None:
     """Raise DataError unless the rows are whole groups, in order."""
     row = np.arange(table.num_rows)
     names, sample_index = table["prompt_id"], table["sample_index"].to_numpy()
-    due = names.take(pa.array(row - row % group_size))
-    wrong = (sample_index != row % group_size) | ~pc.equal(names, due).to_numpy()
+    expected = names.take(pa.array(row - row % group_size))
+    wrong = (sample_index != row % group_size) | ~pc.equal(names, expected).to_numpy()
     wrong[-1] |= len(row) % group_size > 0
     if wrong.any():
-        name = due[int(wrong.argmax())].as_py()
+        name = expected[int(wrong.argmax())].as_py()
         raise DataError(
             f"prompt {name}: it does not have {group_size} responses in the order of sample_index: generate again."
         )
@@ -237,42 +237,42 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
 
 
 def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int, padded: bool = False) -> list[Ints]:
-    """Sort the rows of an update by length and cut them so that no part has more tokens than the budget.
+    """Sort the rows of an update by length, and cut them into micro-batches with at most ``token_budget`` tokens each.
 
-    A response that is longer than the budget by itself gets a part of its own. If ``padded``, every response counts as
-    many tokens as the longest of its part.
+    A response that is longer than the budget gets a micro-batch of its own. If ``padded``, every response counts as
+    many tokens as the longest of its micro-batch.
     """
     by_length = rows[np.argsort(sequence_tokens_R[rows], kind="stable")]
-    parts: list[list[int]] = []
+    micros: list[list[int]] = []
     used = 0
     for row in by_length:
         tokens = int(sequence_tokens_R[row])
-        used = tokens * (len(parts[-1]) + 1) if padded and parts else used + tokens
-        if not parts or used > token_budget:
-            parts.append([])
+        used = tokens * (len(micros[-1]) + 1) if padded and micros else used + tokens
+        if not micros or used > token_budget:
+            micros.append([])
             used = tokens
-        parts[-1].append(int(row))
-    return [np.asarray(part) for part in parts]
+        micros[-1].append(int(row))
+    return [np.asarray(micro) for micro in micros]
 
 
-def shares(parts: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> list[list[Ints]]:
+def shares(micros: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> list[list[Ints]]:
     """Share an update's micro-batches among processes: the same number for each, of about the same size at each step.
 
     Micro-batches are split until their number is a multiple of the processes; with too few responses some are empty.
     """
-    nothing = np.zeros(0, dtype=np.int64)
+    empty = np.zeros(0, dtype=np.int64)
     if processes == 1:
-        return [list(parts) or [nothing]]
-    dealt = list(parts)
-    while not dealt or len(dealt) % processes:
-        divisible = [index for index, part in enumerate(dealt) if len(part) > 1]
+        return [list(micros) or [empty]]
+    split = list(micros)
+    while not split or len(split) % processes:
+        divisible = [index for index, micro in enumerate(split) if len(micro) > 1]
         if not divisible:
-            dealt.append(nothing)
+            split.append(empty)
             continue
-        largest = dealt.pop(max(divisible, key=lambda index: int(sequence_tokens_R[dealt[index]].sum())))
-        dealt += [largest[::2], largest[1::2]]
-    dealt.sort(key=lambda part: -int(sequence_tokens_R[part].sum()))
-    rounds = [dealt[start : start + processes] for start in range(0, len(dealt), processes)]
+        largest = split.pop(max(divisible, key=lambda index: int(sequence_tokens_R[split[index]].sum())))
+        split += [largest[::2], largest[1::2]]
+    split.sort(key=lambda micro: -int(sequence_tokens_R[micro].sum()))
+    rounds = [split[start : start + processes] for start in range(0, len(split), processes)]
     # Every second round is reversed, so that no process always gets the largest.
-    turned = [parts[::-1] if index % 2 else parts for index, parts in enumerate(rounds)]
-    return [[parts[process] for parts in turned] for process in range(processes)]
+    turned = [micros[::-1] if index % 2 else micros for index, micros in enumerate(rounds)]
+    return [[micros[process] for micros in turned] for process in range(processes)]

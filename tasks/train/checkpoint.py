@@ -33,7 +33,7 @@ from tasks.train.results import StageResults
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
 _PROGRESS = f"{OPTIMIZER}/progress.json"
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
-_TAKEN_ALONG = (*_TOKENIZER, GENERATION, "*.py")
+_COPIED_FILES = (*_TOKENIZER, GENERATION, "*.py")
 
 
 def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettings | None = None) -> None:
@@ -46,8 +46,8 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
         return
     if lora is not None:
         save_adapters(folder / ADAPTER, weights, lora)
-        whole = dict(merge_adapters(folder_weights(previous), weights, lora))
-        save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+        merged = dict(merge_adapters(folder_weights(previous), weights, lora))
+        save_file(merged, folder / "model.safetensors", metadata={"format": "pt"})
         config = read_json(previous / "config.json")
     else:
         parameters = dict(backend.model.named_parameters(remove_duplicate=False))
@@ -61,7 +61,7 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
     # transformers would otherwise round the weights to the dtype of the base policy or of the forward pass.
     text = json.dumps(config | {"dtype": "float32"}, indent=2, sort_keys=True)
     (folder / "config.json").write_text(f"{text}\n")
-    for pattern in _TAKEN_ALONG:
+    for pattern in _COPIED_FILES:
         for file in previous.glob(pattern):
             shutil.copyfile(file, folder / file.name)
 
@@ -76,7 +76,7 @@ def save_optimizer(folder: Path, backend: Backend, updates: int) -> None:
 
 
 def load_optimizer(folder: Path, backend: Backend) -> int:
-    """Load AdamW's moments and step counts; return the updates made so far, 0 for a base policy.
+    """Load AdamW's moments and step counts; return the run's updates so far, 0 for a base policy.
 
     Raises:
         ArtifactError: the moments are those of another model.
@@ -87,8 +87,8 @@ def load_optimizer(folder: Path, backend: Backend) -> int:
     moments = load_file(folder / _MOMENTS)
     for name, shape in backend.shapes().items():
         for moment in MOMENTS:
-            found = moments.get(f"{name}.{moment}")
-            if found is None or found.shape != shape:
+            stored = moments.get(f"{name}.{moment}")
+            if stored is None or stored.shape != shape:
                 raise ArtifactError(f"{folder / _MOMENTS}: no moments of shape {tuple(shape)} for {name}.")
     backend.set_moments(moments, updates)
     return updates
@@ -103,8 +103,8 @@ _TRAIN, _LOGP = "train", "logp"
 class Resume:
     """Reads and writes the states of an unfinished stage.
 
-    A state has what the updates changed, and the columns of the responses that were being learned from. Columns are
-    kept by themselves too, because they may take as long as many updates.
+    A state consists of weights, moments, results, and the columns of the current responses. Columns are also saved
+    alone, because to compute them may take as long as many updates.
     """
 
     def __init__(self, progress: Progress, operation: OperationSettings) -> None:
@@ -139,7 +139,7 @@ class Resume:
             if distributed.rank() == 0:
                 save_file(weights, folder / _WEIGHTS)
             save_optimizer(folder, backend, updates)
-            save_columns({name: one for name, one in columns.items() if name != "engine"}, folder / _COLUMNS)
+            save_columns({name: column for name, column in columns.items() if name != "engine"}, folder / _COLUMNS)
             (folder / _RESULTS).write_text(json.dumps(asdict(results)))
 
         self._saved = len(results.rows)
@@ -152,7 +152,7 @@ class Resume:
         """Load the newest state into the backend, if ``can_continue`` accepts its number of updates.
 
         Returns:
-            Updates of the run, and what training on the stage gave so far; None when there is no state.
+            Updates of the run, and results of the stage so far; None if there is no state.
         """
         number, newest = self._progress.newest(_TRAIN) or (0, None)
         done = distributed.broadcast_int(number)

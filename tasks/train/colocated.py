@@ -77,13 +77,13 @@ def train_alternating(
         "verify": verify.model_dump(mode="json"),
     }
     parents: dict[str, Any] = {"policy": policy, "prompts": prompts, **reference_parent(optimize, reference)}
-    part = f"stage {stage + 1} alternate"
+    title = f"stage {stage + 1} alternate"
     with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             inputs = (rollout, verify, optimize, updates_per_rollout, reference, policy, prompts, stage, seed)
             loop = Colocated(store, *inputs, draft.phase, operation)
         with (
-            open_tracker(operation.tracker, store, part, settings) as show,
+            open_tracker(operation.tracker, store, title, settings) as show,
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
             table_writer(judged.path / VERDICTS_FILE, VERDICTS) as add_verdicts,
             closing(loop.engine),
@@ -91,22 +91,22 @@ def train_alternating(
             with draft.phase("start"):
                 loop.verifier.start()
             with (
-                store.write("rollouts", settings=rollout, parents=parents, seed=seed) as rolled,
-                table_writer(rolled.path / ROLLOUTS_FILE, rollouts_schema(rollout.max_new_tokens)) as add_rollouts,
-                bar(part, len(loop.refreshes)) as progress,
+                store.write("rollouts", settings=rollout, parents=parents, seed=seed) as generated,
+                table_writer(generated.path / ROLLOUTS_FILE, rollouts_schema(rollout.max_new_tokens)) as add_rollouts,
+                bar(title, len(loop.refreshes)) as progress,
             ):
 
-                def refreshed(rollouts: pa.Table, verdicts: pa.Table) -> None:
+                def on_refresh(rollouts: pa.Table, verdicts: pa.Table) -> None:
                     add_rollouts(rollouts)
                     add_verdicts(verdicts)
                     progress.advance()
 
-                results = loop.train(partial(show, "optimize"), refreshed)
+                results = loop.train(partial(show, "optimize"), on_refresh)
                 work = distributed.gather(loop.engine.work)
-                rolled.facts.update(loop.counts.facts(part, loop.call_seconds, work))
-            judged.parents["rollouts"] = [rolled.ref]
+                generated.facts.update(loop.counts.facts(title, loop.call_seconds, work))
+            judged.parents["rollouts"] = [generated.ref]
             judged.facts.update(loop.tally.facts())
-        draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
+        draft.parents.update(rollouts=[generated.ref], verdicts=judged.ref)
         save(draft, loop.trainer, loop.start, results, stage, updates_per_rollout)
     return draft.ref
 
@@ -162,23 +162,23 @@ class Colocated:
     def _plan(self, rows: Sequence[Prompt]) -> list[list[Prompt]]:
         batches = self.updates_per_rollout // self.optimize.objective.schedule.updates_per_batch
         groups = self.optimize.responses_per_update * batches // self.rollout.responses_per_prompt
-        ordered = [rows[place] for place in group_order(len(rows), (self.seed, self.stage))]
+        ordered = [rows[index] for index in group_order(len(rows), (self.seed, self.stage))]
         return [ordered[start : start + groups] for start in range(0, len(rows), groups)]
 
     def train(
         self,
         after_update: Callable[[Row], None],
-        refreshed: Callable[[pa.Table, pa.Table], None] = lambda _rollouts, _verdicts: None,
+        on_refresh: Callable[[pa.Table, pa.Table], None] = lambda _rollouts, _verdicts: None,
         require_signal: bool = True,
     ) -> StageResults:
-        """Make all updates of the stage; ``refreshed`` is called with rollouts and verdicts before the updates on them.
+        """Make all updates of the stage, and call ``on_refresh`` with rollouts and verdicts before the updates on them.
 
         With ``require_signal`` it is an error if all advantages of the stage are zero.
         """
 
         def rollouts(number: int) -> tuple[Responses, Sequence[Ints]]:
             rollouts, verdicts = self.refresh(number)
-            refreshed(rollouts, verdicts)
+            on_refresh(rollouts, verdicts)
             with self.phase("switch"):
                 responses = collect([rollouts], [verdicts], self.rollout.responses_per_prompt)
             return responses, list(np.arange(rollouts.num_rows).reshape(-1, self.optimize.responses_per_update))

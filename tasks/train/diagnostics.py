@@ -49,11 +49,11 @@ class UpdateStatistics:
         sums = np.zeros(3)
         for values in self._sums:
             sums += [float(value) for value in values]
-        nothing = np.zeros((1 + len(_COLUMNS), 0))
-        table = np.concatenate([nothing, *(table.cpu().numpy() for table in self._tables)], axis=1)
-        parts = distributed.gather((sums, table))
-        table = np.concatenate([part for _, part in parts], axis=1)
-        return np.sum([part for part, _ in parts], axis=0).tolist(), table[1:], table[0] > 0
+        empty = np.zeros((1 + len(_COLUMNS), 0))
+        table = np.concatenate([empty, *(table.cpu().numpy() for table in self._tables)], axis=1)
+        all_sums, tables = zip(*distributed.gather((sums, table)), strict=True)
+        table = np.concatenate(tables, axis=1)
+        return np.sum(all_sums, axis=0).tolist(), table[1:], table[0] > 0
 
     def row(self) -> dict[str, float | int | list[int] | None]:
         """Compute the row of the update, which docs/metrics.md explains; a mean over no tokens is None.
@@ -89,17 +89,17 @@ class UpdateStatistics:
             "entropy": mean["entropy"],
             "zero_advantage_share": _mean(advantage_R == 0),
         }
-        for name, of_N in (("advantage_histogram", slice(None)), ("advantage_histogram_kept", ~vetoed_N)):
-            row[name] = _histogram(advantage_N[of_N], EDGES[name])
-        for sign, of_sign_N in (("negative", negative_N), ("positive", positive_N)):
-            of_ratio = _of_ratios(np.sort(ratio_N[of_sign_N]))
-            row |= {f"ratio_{name}_{sign}": value for name, value in of_ratio.items()}
-            row[f"ratio_histogram_{sign}"] = _histogram(log_ratio_N[of_sign_N], EDGES[f"ratio_histogram_{sign}"])
+        for name, which_N in (("advantage_histogram", slice(None)), ("advantage_histogram_kept", ~vetoed_N)):
+            row[name] = _histogram(advantage_N[which_N], EDGES[name])
+        for sign, sign_N in (("negative", negative_N), ("positive", positive_N)):
+            summary = _ratio_summary(np.sort(ratio_N[sign_N]))
+            row |= {f"ratio_{name}_{sign}": value for name, value in summary.items()}
+            row[f"ratio_histogram_{sign}"] = _histogram(log_ratio_N[sign_N], EDGES[f"ratio_histogram_{sign}"])
         return row
 
 
 def _trigger_positions(trigger_N: Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
-    """Return the share of every response's tokens before its first trigger, NaN without one."""
+    """Return the share of each response's tokens that precede its first trigger, [R]; NaN without a trigger."""
     position_R = np.full(len(first_R), np.nan)
     token = trigger_N.nonzero()[0]
     response = first_R.searchsorted(token, side="right") - 1
@@ -115,8 +115,8 @@ def _histogram(values: _Numbers, edges: _Numbers) -> list[int]:
     return bins
 
 
-def _of_ratios(ascending: _Numbers) -> dict[str, float | None]:
-    """Return mean, largest value and quantiles, interpolated between neighbouring values."""
+def _ratio_summary(ascending: _Numbers) -> dict[str, float | None]:
+    """Return mean, maximum and quantiles of ratios in ascending order; quantiles are interpolated."""
     if not len(ascending):
         return dict.fromkeys(("mean", "max", *_QUANTILES))
     row_N = np.arange(len(ascending))
@@ -129,7 +129,7 @@ def _mean(values: _Numbers | Flags) -> float | None:
 
 
 _NOTED_UPDATES = 5
-"""Number of updates of a stage that note their tokens."""
+"""Number of updates of a stage that store examples."""
 _FLAGS = ("clipped", "trigger", "vetoed", "rejected")
 _NOTED = ("ratio", "logp", "behavior_logp", *_FLAGS)
 
@@ -139,7 +139,7 @@ def noted_updates(updates: int) -> list[int]:
     return sorted({round(number) for number in np.linspace(0, updates - 1, _NOTED_UPDATES)})
 
 
-class CloseUp:
+class UpdateExamples:
     """Collects the micro-batches of an update and chooses two of its responses, the same in every process."""
 
     def __init__(self, responses: Responses, selection: Selection, rows: Ints) -> None:
@@ -159,7 +159,7 @@ class CloseUp:
         ends = np.cumsum(self._responses.response_tokens.lengths_of(rows))
         self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))
 
-    def examples(self, labels: Row) -> list[Row]:
+    def rows(self, labels: Row) -> list[Row]:
         """Return the best and the worst response of a group, each with its tokens; every process must call this.
 
         It is the first group of the update with different advantages and a vetoed token; else the first with different
@@ -168,15 +168,15 @@ class CloseUp:
         """
         if not len(self._rows):
             return []
-        tokens = {row: table for part in distributed.gather(self._tokens) for row, table in part.items()}
+        tokens = {row: table for gathered in distributed.gather(self._tokens) for row, table in gathered.items()}
         vetoed = np.array([tokens[row][_NOTED.index("vetoed")].sum() for row in self._rows.tolist()])
         advantage, numbers = self._advantage_R[self._rows], self._responses.group_R[self._rows]
         groups = [numbers == number for number in dict.fromkeys(numbers.tolist())]
         differ = [group for group in groups if np.ptp(advantage[group]) > 0] or groups
         group = next((group for group in differ if vetoed[group].any()), differ[0])
-        best = max(np.flatnonzero(group), key=lambda one: advantage[one])
-        worst = max(np.flatnonzero(group), key=lambda one: (-advantage[one], vetoed[one]))
-        chosen = [int(self._rows[one]) for one in dict.fromkeys((best, worst))]
+        best = max(np.flatnonzero(group), key=lambda index: advantage[index])
+        worst = max(np.flatnonzero(group), key=lambda index: (-advantage[index], vetoed[index]))
+        chosen = [int(self._rows[index]) for index in dict.fromkeys((best, worst))]
         return [{**labels, **self._example(row, tokens[row])} for row in chosen]
 
     def _example(self, row: int, table: Floats) -> Row:

@@ -31,16 +31,16 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Return the rank of this process; rank 0 leads."""
+    """Return the rank of this process; rank 0 is the leader."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 def gather(own: Own) -> list[Own]:
-    """Gather what each process gives, in the order of their ranks, in every process."""
-    found = [own] * world_size()
-    if len(found) > 1:
-        dist.all_gather_object(found, own)
-    return found
+    """Return the objects of all processes, in the order of their ranks, in every process."""
+    gathered = [own] * world_size()
+    if len(gathered) > 1:
+        dist.all_gather_object(gathered, own)
+    return gathered
 
 
 def all_reduce_sum(values: Tensor) -> Tensor:
@@ -53,10 +53,10 @@ def all_reduce_sum(values: Tensor) -> Tensor:
 
 def broadcast_int(number: int) -> int:
     """Return rank 0's number, in every process."""
-    said = torch.tensor([number])
+    value = torch.tensor([number])
     if world_size() > 1:
-        dist.broadcast(said, 0)
-    return int(said)
+        dist.broadcast(value, 0)
+    return int(value)
 
 
 def any_rank(flag: bool) -> bool:
@@ -71,10 +71,10 @@ def gather_on_rank0(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def find_on_all_ranks(name: str, number: int, find: Callable[[], Own | None]) -> Own | None:
-    """Find a part of unfinished work at rank 0 and then in every process; None when rank 0 does not find it.
+    """Find saved progress at rank 0 and then in every process; return None if rank 0 does not find it.
 
     Raises:
-        ArtifactError: the leader finds it, and this process does not.
+        ArtifactError: rank 0 finds it, and this process does not.
     """
     found = find() if rank() == 0 else None
     if not broadcast_int(found is not None):
@@ -90,7 +90,7 @@ def find_on_all_ranks(name: str, number: int, find: Callable[[], Own | None]) ->
 def run_once_in_group(
     ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
 ) -> Made | None:
-    """Call ``work.run_once`` in each process of a group, which torchrun started; return what was made, in the leader.
+    """Call ``work.run_once`` in each process of a group, which torchrun started; return its result at rank 0.
 
     Raises:
         SettingsError: there are more processes than GPUs.
@@ -103,10 +103,10 @@ def run_once_in_group(
         followed = False
 
         @wraps(logic)
-        def lead(*given: Any, **by_name: Any) -> Made:
+        def lead(*args: Any, **kwargs: Any) -> Made:
             nonlocal followed
             followed = bool(broadcast_int(1))
-            return logic(*given, **by_name)
+            return logic(*args, **kwargs)
 
         try:
             return work.run_once(ref, name, version, lead, *inputs, **named)
@@ -121,14 +121,14 @@ def _process_group() -> Iterator[None]:
     if dist.is_initialized():
         yield
         return
-    local, here = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    local_rank, processes = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     on_gpus = torch.cuda.is_available()
     if on_gpus:
-        if here > torch.cuda.device_count():
+        if processes > torch.cuda.device_count():
             raise SettingsError(
-                f"optimize.backend.processes: {here} on a machine with {torch.cuda.device_count()} GPUs. Lower it."
+                f"optimize.backend.processes: {processes} on a machine with {torch.cuda.device_count()} GPUs. Lower it."
             )
-        torch.cuda.set_device(local)
+        torch.cuda.set_device(local_rank)
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=_PATIENCE)
     try:
         yield

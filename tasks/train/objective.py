@@ -43,10 +43,11 @@ class ObjectiveResult:
     surrogate_T: Tensor
     """The algorithm's loss per token, without the penalty; 0 for vetoed and rejected tokens."""
     clipped_T: Tensor
-    """bool: the gate or a cut weight takes the token's gradient away or bounds it, whether or not the veto does too."""
+    """bool: the gate stops the token, or its weight is bounded. The veto makes no difference."""
     trigger_T: Tensor
     """bool: the statistic of the veto is beyond its threshold."""
     vetoed_T: Tensor
+    """bool: the veto leaves the token out."""
     rejected_T: Tensor
     """bool: a correction of the sampling policy leaves the token out (MIS, the cap of decoupled PPO)."""
 
@@ -95,7 +96,7 @@ def objective(
 
 
 def _ratios(tokens: TokenBatch, settings: kinds.RatioSettings) -> tuple[Tensor, Tensor]:
-    """Return the ratio that the gate compares with its bounds, and the ratio that the weight is made of.
+    """Return two ratios, [T] each: that of the gate, which it compares with its bounds, and that of the weight.
 
     Sequence levels are those of GSPO (arXiv 2507.18071) and TOPR (2503.14286). ``prefix_minimum`` multiplies the weight
     by the smallest ratio before the token, 1 included, a reading of MinPRO (2601.22718).
@@ -108,7 +109,7 @@ def _ratios(tokens: TokenBatch, settings: kinds.RatioSettings) -> tuple[Tensor, 
 
 
 def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds) -> tuple[Tensor, Tensor]:
-    """Return both ends of every token's interval; ``centred`` is around the proximal ratio (arXiv 2505.22257)."""
+    """Return both ends of every token's interval, [T]; ``centred`` is around the proximal ratio (arXiv 2505.22257)."""
     if isinstance(settings, kinds.CentredGate):
         centre_T = tokens.proximal_log_ratio_T.exp()
         return (centre_T - settings.half_width).clamp(min=0), centre_T + settings.half_width
@@ -116,7 +117,7 @@ def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds) 
 
 
 def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: kinds.GateSettings) -> Tensor:
-    """Return which tokens keep their gradient, bool.
+    """Return which tokens keep their gradient, bool [T].
 
     ``one_side`` is PPO's min(). With the interval [0, 5] of Mu-GRPO (arXiv 2605.17570) it does not clip negative
     advantages; ``two_side`` and ``ring`` are those of arXiv 2509.24203.
@@ -130,18 +131,18 @@ def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, s
         case kinds.IntervalGate(kind="two_side"):
             passes_T = above_low_T & below_high_T
         case kinds.RingGate():
-            back_T = (advantage_T >= 0) & (ratio_T <= settings.outer_low)
-            back_T |= (advantage_T <= 0) & (ratio_T >= settings.outer_high)
-            passes_T = (above_low_T & below_high_T) | back_T
+            inward_T = (advantage_T >= 0) & (ratio_T <= settings.outer_low)
+            inward_T |= (advantage_T <= 0) & (ratio_T >= settings.outer_high)
+            passes_T = (above_low_T & below_high_T) | inward_T
         case _:
-            raise NotImplementedError(f"gate.kind {settings.kind}")
+            raise NotImplementedError(f"a rule for gate.kind {settings.kind}")
     if settings.dual_clip is None:
         return passes_T
     return passes_T & ~((advantage_T < 0) & (ratio_T > settings.dual_clip))
 
 
 def _ppo(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, gate: kinds.GateSettings) -> Tensor:
-    """Return PPO's loss per token, which is constant where the gate stops the gradient."""
+    """Return PPO's loss per token, [T], which is constant where the gate stops the gradient."""
     surrogate_T = -ratio_T.clamp(low_T, high_T) * advantage_T
     if gate.kind != "two_side":
         surrogate_T = torch.maximum(surrogate_T, -ratio_T * advantage_T)
@@ -151,7 +152,7 @@ def _ppo(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, ga
 
 
 def _weight(ratio_T: Tensor, advantage_T: Tensor, settings: kinds.WeightSettings) -> Tensor:
-    """Return what a token that passes is multiplied by."""
+    """Return the factor of a token that passes the gate, [T]."""
     match settings:
         case kinds.OneWeight():
             return torch.ones_like(ratio_T)
@@ -167,14 +168,14 @@ def _weight(ratio_T: Tensor, advantage_T: Tensor, settings: kinds.WeightSettings
             return torch.where(advantage_T < 0, below_T, above_T)
         case kinds.ExponentialWeight(temperature=temperature):
             return (advantage_T / temperature).exp()
-    raise NotImplementedError(f"weight.kind {settings.kind}")
+    raise NotImplementedError(f"a factor for weight.kind {settings.kind}")
 
 
 def _correction(tokens: TokenBatch, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
-    """Return the weight that corrects for the policy that sampled, and the tokens that it leaves out, bool.
+    """Return the factors that correct for the policy that sampled, and the tokens that they leave out, bool, [T] each.
 
-    Its factors are the proximal over the behavior policy (decoupled PPO, arXiv 2505.24298), and the trainer's over the
-    engine's probability for the same weights, cut (TIS) or masked (MIS).
+    They are the ratio of the proximal to the behavior policy (decoupled PPO, arXiv 2505.24298), and that of the
+    trainer's to the engine's probability for the same weights, truncated (TIS) or masked (MIS).
     """
     weight_T = torch.ones_like(tokens.behavior_logp_T)
     rejected_T = torch.zeros_like(weight_T, dtype=torch.bool)
@@ -194,7 +195,7 @@ def _correction(tokens: TokenBatch, settings: ObjectiveSettings) -> tuple[Tensor
 
 
 def veto(tokens: TokenBatch, settings: kinds.VetoSettings) -> tuple[Tensor, Tensor]:
-    """Return trigger tokens and vetoed tokens, bool: the negative-advantage veto (NAV) of arXiv 2605.17570.
+    """Find triggers and vetoed tokens, bool [T] each, of the negative-advantage veto (NAV) of arXiv 2605.17570.
 
     The paper states its effect: no update after a trigger in responses with negative advantage. Threshold and direction
     of the trigger are readings of it, hence settings; triggers are found with scope ``off`` too. With tau the position
@@ -224,7 +225,7 @@ def veto(tokens: TokenBatch, settings: kinds.VetoSettings) -> tuple[Tensor, Tens
 
 
 def _triggers(tokens: TokenBatch, settings: kinds.VetoSettings) -> Tensor:
-    """Return which tokens have a statistic beyond kappa, bool."""
+    """Return which tokens have a statistic beyond kappa, bool [T]."""
     match settings.statistic:
         case "token_prob":
             # Probabilities that do not change during a stage make the same triggers in all of its updates.
@@ -249,7 +250,7 @@ def _triggers(tokens: TokenBatch, settings: kinds.VetoSettings) -> Tensor:
 
 
 def penalty(tokens: TokenBatch, settings: kinds.RegulariserSettings) -> Tensor:
-    """Return what every token adds to the loss, coefficient included, with its gradient; [T], or a scalar of 0.
+    """Return the penalty of every token, times its coefficient, with its gradient; [T], or a scalar 0.
 
     The KL to the base policy uses Schulman's estimators ("Approximating KL divergence"); ``unbiased`` multiplies them
     by the importance ratio, gradient included (DeepSeek-V3.2, arXiv 2512.02556). The squared log-ratio to the behavior
@@ -268,7 +269,7 @@ def penalty(tokens: TokenBatch, settings: kinds.RegulariserSettings) -> Tensor:
             if settings.unbiased:
                 kl_T = kl_T * _clamped(tokens.logp_T, tokens.behavior_logp_T).exp()
             return coefficient * kl_T
-    raise NotImplementedError(f"regulariser.kind {settings.kind}")
+    raise NotImplementedError(f"a term for regulariser.kind {settings.kind}")
 
 
 def _clamped(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
@@ -280,7 +281,7 @@ def _clamped(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
 def _aggregation(
     tokens: TokenBatch, keep_T: Tensor, settings: ObjectiveSettings, max_response_tokens: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the weights of tokens in the sum, and what the sum is to be divided by."""
+    """Return the factors of the tokens in the sum, a scalar or [T], and the divisor of the sum, a scalar."""
     counted_T = torch.ones_like(keep_T) if settings.denominator == "original" else keep_T
     one, responses = tokens.logp_T.new_ones(()), torch.tensor(tokens.responses, device=tokens.logp_T.device)
     match settings.aggregation:

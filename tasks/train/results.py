@@ -13,7 +13,7 @@ import pyarrow as pa
 from tasks.errors import NothingToLearnError
 
 Row = dict[str, Any]
-"""Diagnostics of an update, or what it did to the tokens of a response."""
+"""Diagnostics of an update, or an example: a response with its tokens."""
 ADVANTAGE_EDGES = np.linspace(-4.25, 4.25, 18)
 """Values beyond the edges count in the outermost bins; the middle bin holds 0."""
 LOG_RATIO_EDGES = np.linspace(-3.1, 3.1, 32)
@@ -46,11 +46,11 @@ class StageResults:
     responses: int
     """Responses of the whole stage."""
     noted: list[int] = field(default_factory=list)
-    """Updates of the stage, from 0, that note what they do to the tokens of two responses."""
+    """Updates of the stage, from 0, that store two responses as examples."""
     rows: list[Row] = field(default_factory=list)
     """One row of diagnostics per update."""
     examples: list[Row] = field(default_factory=list)
-    """The responses of the noted updates, with their tokens."""
+    """Responses of the noted updates, with the ratio, flags and log-probabilities of their tokens."""
     groups: int = 0
     zero_variance_groups: int = 0
     reward_sum: float = 0.0
@@ -66,10 +66,10 @@ class StageResults:
     logp_mismatch_max: float = 0.0
 
     def check_signal(self, updates: int) -> None:
-        """Check that some response of the stage, which has so many updates, has an advantage.
+        """Check that a response of the stage has an advantage other than 0; ``updates`` counts the stage's updates.
 
         Raises:
-            NothingToLearnError: none has.
+            NothingToLearnError: no response has one.
         """
         if self.has_signal:
             return

@@ -24,7 +24,7 @@ from tasks.train.results import StageResults
 from tasks.train.tokens import TokenBatch, log_ratio
 
 _AT_ONCE = 2**20
-"""Number of values of a column that are looked at together."""
+"""Number of values of a column that are checked at once."""
 
 
 @dataclass
@@ -76,20 +76,20 @@ class ScoredResponses:
             resume.keep_logp(first, {name: column for name, column in self.logp.items() if name != "engine"})
 
     def count(self, results: StageResults) -> None:
-        """Add what the selection says to the results of the stage.
+        """Add the counts of these responses to the results of the stage.
 
         Raises:
             GateError: too many log-probabilities are not finite, or engine and trainer differ too much.
         """
-        found = self.selection
-        results.groups += found.groups
-        results.zero_variance_groups += found.zero_variance_groups
+        selection = self.selection
+        results.groups += selection.groups
+        results.zero_variance_groups += selection.zero_variance_groups
         results.reward_sum += float(np.nansum(self.responses.reward_R[~self._not_finite_R]))
-        results.unscored += found.unscored
-        results.has_signal |= bool(found.advantage_R.any())
+        results.unscored += selection.unscored
+        results.has_signal |= bool(selection.advantage_R.any())
         results.dropped += int(self._not_finite_R.sum())
         if results.dropped > self.settings.max_dropped_share * results.responses:
-            # A study stores a collapse. Its key leaves out the limit, so the limit alone must make no result.
+            # A study stores a collapse as its result. The limit is in no cache key, so it must not decide a result.
             error = CollapseError if self._not_finite_R.all() else GateError
             raise error(
                 f"optimize: {results.dropped} of {results.responses} responses "
@@ -110,7 +110,7 @@ class ScoredResponses:
             )
 
     def _mismatch(self) -> tuple[float, int, float]:
-        """Return sum, number and largest of the differences of the engine's and the trainer's log-probabilities."""
+        """Return sum, number and maximum of the differences of engine's and trainer's log-probabilities, in nats."""
         tokens, total, largest = 0, 0.0, 0.0
         engine, behavior = self.logp["engine"], self.logp["behavior"]
         for batch in self.batches:
@@ -121,13 +121,14 @@ class ScoredResponses:
         return total, tokens, largest
 
     @torch.no_grad()
-    def logp_of(self, batches: Sequence[Ints], scorer: Backend | Scorer, what: str) -> Floats:
-        """Compute log-probabilities of all tokens in some batches, 0 elsewhere.
+    def logp_of(self, batches: Sequence[Ints], scorer: Backend | Scorer, title: str) -> Floats:
+        """Compute a column of log-probabilities, in nats, of all tokens in some batches; it is 0 elsewhere.
 
-        The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit.
+        The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit. ``title`` is
+        shown in the progress bar.
         """
         flat: Floats = zeros(len(self.logp["engine"]), np.float32, self.responses.folder)
-        with bar(f"stage {self.stage + 1} {what}", len(batches)) as progress:
+        with bar(f"stage {self.stage + 1} {title}", len(batches)) as progress:
             for batch in batches:
                 for rows in self.micro_rows(batch):
                     logp_T = scorer(self._micro_batch(rows))[0]
@@ -140,11 +141,11 @@ class ScoredResponses:
         """Return the rows of this process's micro-batches in an update over some rows."""
         active = self.selection.active_rows(rows)
         tokens, budget = self.responses.sequence_tokens(active), self.settings.tokens_per_micro_batch
-        parts = micro_batches(tokens, np.arange(len(active)), budget, padded=not self.backend.packed)
-        return [active[part] for part in shares(parts, tokens, distributed.world_size())[distributed.rank()]]
+        micros = micro_batches(tokens, np.arange(len(active)), budget, padded=not self.backend.packed)
+        return [active[micro] for micro in shares(micros, tokens, distributed.world_size())[distributed.rank()]]
 
     def forward(self, rows: Ints) -> tuple[TokenBatch, Tensor]:
-        """Score a micro-batch by the current policy; return the objective's input and the entropies."""
+        """Score a micro-batch by the current policy; return the objective's input, and entropies [T] in nats."""
         packed = self._micro_batch(rows)
         logp_T, entropy_T = self.backend(packed)
         indices, device = self.responses.response_tokens.indices(rows), logp_T.device
@@ -169,8 +170,8 @@ class ScoredResponses:
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
         for rows in micro_rows if gate.interval is None else ():
             tokens, _ = self.forward(rows)
-            below_T = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
-            log_ratios.append(log_ratio(tokens.logp_T, below_T).cpu())
+            start_logp_T = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
+            log_ratios.append(log_ratio(tokens.logp_T, start_logp_T).cpu())
             advantages.append(tokens.advantage_T.cpu())
         return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate)
 

@@ -61,19 +61,19 @@ def optimize_stage(
         GateError: see ``Trainer.train``.
         Interrupted: SIGTERM came, and the state is saved.
     """
-    used = reference_parent(settings, reference)
-    parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **used}
-    part = f"stage {stage + 1} optimize"
+    base_parent = reference_parent(settings, reference)
+    parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **base_parent}
+    title = f"stage {stage + 1} optimize"
     with (
         staging_folder(store.root) as scratch,
         store.write("policy", settings=settings, parents=parents, seed=seed) as draft,
-        open_tracker(operation.tracker, store, part, settings.model_dump(mode="json")) as show,
+        open_tracker(operation.tracker, store, title, settings.model_dump(mode="json")) as show,
     ):
         with draft.phase("load"):
-            made = store.manifest(rollouts[0]).settings
+            max_new_tokens = store.manifest(rollouts[0]).settings["max_new_tokens"]
             responses = stage_responses(store, policy, rollouts, verdicts, scratch)
             folder, base = store.path(policy), base_policy(store, settings, reference)
-            trainer = load_trainer(folder, settings, made["max_new_tokens"], seed, base)
+            trainer = load_trainer(folder, settings, max_new_tokens, seed, base)
         trainer.phase, trainer.after_update = draft.phase, partial(show, "optimize")
         trainer.resume = Resume(store.progress, operation)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
@@ -113,11 +113,11 @@ def make_updates(
         for row in results.rows:
             trainer.after_update(row)
     for number in range(refreshes):
-        first, last = number * updates_per_rollout, require_signal and number == refreshes - 1
+        earlier_updates, last_refresh = number * updates_per_rollout, require_signal and number == refreshes - 1
         collected, batches = next_refresh(number)
-        if len(results.rows) < first + updates_per_rollout:
+        if len(results.rows) < earlier_updates + updates_per_rollout:
             with enough_memory("optimize", _OUT_OF_MEMORY_FIX):
-                trainer.train(collected, batches, stage, results, first, last)
+                trainer.train(collected, batches, stage, results, earlier_updates, last_refresh)
     return results
 
 
@@ -169,10 +169,11 @@ def load_trainer(
     release()
     # DeepSpeed moves to its GPU only what stays there: in bfloat16 its own partition of the fp32 weights.
     to_device = "cpu" if settings.backend.kind == "deepspeed" else None
-    model = load_model(start_folder(settings, folder, base), to_device=to_device)
+    start = start_folder(settings, folder, base)
+    model = load_model(start, to_device=to_device)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed)
-        check_merges(trainable(model), weight_names(start_folder(settings, folder, base)))
+        check_merges(trainable(model), weight_names(start))
         if (folder / ADAPTER).is_dir():
             load_adapters(folder / ADAPTER, model, settings.lora)
         elif (folder / OPTIMIZER).is_dir():

@@ -50,12 +50,12 @@ def run_study(
         raise SettingsError(
             f"optimize.backend.kind: {optimize.backend.kind} in a study, which one process makes; allowed: torch"
         )
-    (measured,), (benchmark,) = evaluate, held_out
+    (evaluation,), (benchmark,) = evaluate, held_out
     settings = {
         **optimize.model_dump(mode="json"),
         "updates_per_rollout": updates_per_rollout,
         "rollout": rollout.model_dump(mode="json"),
-        "evaluate": measured.model_dump(mode="json"),
+        "evaluate": evaluation.model_dump(mode="json"),
         "evaluations": evaluations,
     }
     parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [benchmark]}
@@ -76,7 +76,7 @@ def run_study(
 
             def measure() -> None:
                 loop.to_generation()
-                curve.append(_measure(loop, measured, problems, seed))
+                curve.append(_measure(loop, evaluation, problems, seed))
 
             def after_update(row: Row) -> None:
                 metrics.append(row)  # At once: what ends in a collapse gives no results.

@@ -37,17 +37,17 @@ class TokenBatch:
 
     @cached_property
     def log_ratio_T(self) -> Tensor:
-        """Log-ratio of the current to the behavior policy, clamped, detached."""
+        """Log-ratio of the current to the behavior policy, [T] in nats, clamped, detached."""
         return log_ratio(self.logp_T, self.behavior_logp_T)
 
     @cached_property
     def ratio_T(self) -> Tensor:
-        """Ratio of the current to the behavior policy, detached."""
+        """Ratio of the current to the behavior policy, [T], detached."""
         return self.log_ratio_T.exp()
 
     @cached_property
     def proximal_log_ratio_T(self) -> Tensor:
-        """Log-ratio of the proximal to the behavior policy, clamped, detached."""
+        """Log-ratio of the proximal to the behavior policy, [T] in nats, clamped, detached."""
         return log_ratio(required(self.proximal_logp_T, "the proximal policy"), self.behavior_logp_T)
 
     @cached_property
@@ -67,7 +67,10 @@ def log_ratio(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
 
 
 def at_level(log_T: Tensor, tokens: TokenBatch, level: str) -> Tensor:
-    """Return log-ratios at a level: a token's, its response's, or with the smallest before it (``prefix_minimum``)."""
+    """Return log-ratios at a level (``ratio.level``), [T].
+
+    They are those of the token, of its response, or, for ``prefix_minimum``, of the token plus the smallest before it.
+    """
     if level == "sequence_geometric":
         return running_mean(log_T, tokens.first_T)[tokens.last_T].to(log_T.dtype)
     if level == "sequence_product":
@@ -77,10 +80,10 @@ def at_level(log_T: Tensor, tokens: TokenBatch, level: str) -> Tensor:
 
 
 def required(logp_T: Tensor | None, policy: str) -> Tensor:
-    """Return a column that the settings ask for.
+    """Return log-probabilities by a policy that the settings need.
 
     Raises:
-        ValueError: the batch does not have it.
+        ValueError: the batch does not have them.
     """
     if logp_T is None:
         raise ValueError(f"the objective needs log-probabilities of {policy}, which the batch does not have")
@@ -109,8 +112,8 @@ def running_mean(x_T: Tensor, first_T: Tensor) -> Tensor:
 
 def _smallest_before(log_ratio_T: Tensor, tokens: TokenBatch) -> Tensor:
     """Return the smallest of the clamped log-ratios before each token of its response, at most 0."""
-    place_T = torch.arange(len(log_ratio_T), device=log_ratio_T.device)
-    before_T = torch.where(tokens.first_T == place_T, 0, log_ratio_T.roll(1)).double()
-    # One running minimum serves all responses: each is moved below those before it by more than a value can be.
-    depth_T = 2 * MAX_LOG_RATIO * tokens.response_T.double()
-    return ((before_T - depth_T).cummin(0).values + depth_T).to(log_ratio_T.dtype)
+    index_T = torch.arange(len(log_ratio_T), device=log_ratio_T.device)
+    before_T = torch.where(tokens.first_T == index_T, 0, log_ratio_T.roll(1)).double()
+    # One running minimum over all responses: each is shifted below the one before it by more than the range of values.
+    shift_T = 2 * MAX_LOG_RATIO * tokens.response_T.double()
+    return ((before_T - shift_T).cummin(0).values + shift_T).to(log_ratio_T.dtype)

@@ -18,7 +18,7 @@ from tasks.train import distributed
 from tasks.train.backend import Backend
 from tasks.train.batches import Ints, Responses, mean_reward
 from tasks.train.checkpoint import Resume
-from tasks.train.diagnostics import CloseUp, UpdateStatistics
+from tasks.train.diagnostics import UpdateExamples, UpdateStatistics
 from tasks.train.objective import objective
 from tasks.train.results import Row, StageResults
 from tasks.train.scoring import ScoredResponses
@@ -55,8 +55,8 @@ class Trainer:
         batches: Sequence[Ints],
         stage: int,
         results: StageResults | None = None,
-        first: int = 0,
-        last: bool = True,
+        earlier_updates: int = 0,
+        last_refresh: bool = True,
     ) -> StageResults:
         """Make ``schedule.updates_per_batch`` updates on each batch.
 
@@ -65,9 +65,10 @@ class Trainer:
             batches: the rows of each batch, in order; no row is in two batches.
             stage: counts from 0.
             results: those of the stage so far, to which these updates add; None if these responses are all.
-            first: number of the stage's updates before these responses. If ``results`` has more, an interrupted attempt
-                made them on these responses.
-            last: whether these are the last responses of the stage, whose advantages must then not all be zero.
+            earlier_updates: number of the stage's updates before these responses. If ``results`` has more, an
+                interrupted attempt made them on these responses.
+            last_refresh: whether these are the last responses of the stage. The advantages of the whole stage must then
+                not all be zero.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
@@ -77,7 +78,7 @@ class Trainer:
         """
         results = results or StageResults(len(responses.group_R))
         schedule = self.settings.objective.schedule
-        total, done = len(batches) * schedule.updates_per_batch, len(results.rows) - first
+        total, done = len(batches) * schedule.updates_per_batch, len(results.rows) - earlier_updates
         with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
             longest = self.max_response_tokens
@@ -85,43 +86,43 @@ class Trainer:
             if self.resume and done:
                 work.restore(self.resume.columns)
             else:
-                work.score(first, self.reference, self.resume)
+                work.score(earlier_updates, self.reference, self.resume)
                 work.count(results)
-                if last:
-                    results.check_signal(first + total)
+                if last_refresh:
+                    results.check_signal(earlier_updates + total)
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(done)
             for staleness in range(done, total):
                 batch = staleness // schedule.updates_per_batch
-                fresh = staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0
-                if fresh and self.settings.objective.needs_proximal:
+                new_proximal = staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0
+                if new_proximal and self.settings.objective.needs_proximal:
                     proximal = batches[batch : batch + schedule.batches_per_proximal]
                     work.logp["proximal"] = work.logp_of(proximal, self.backend, "proximal logp")
                 noted = len(results.rows) in results.noted
-                close_up = CloseUp(responses, work.selection, batches[batch]) if noted else None
-                row = self._update(work, batches[batch], close_up)
+                examples = UpdateExamples(responses, work.selection, batches[batch]) if noted else None
+                row = self._update(work, batches[batch], examples)
                 labels = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 results.rows.append({**labels, **row})
-                results.examples += close_up.examples(labels) if close_up else []
+                results.examples += examples.rows(labels) if examples else []
                 progress.advance(note="" if row["reward"] is None else f"reward {row['reward']:.3f}")
                 self.after_update(results.rows[-1])
-                if self.resume and not (last and staleness + 1 == total) and self.resume.due(len(results.rows)):
+                if self.resume and not (last_refresh and staleness + 1 == total) and self.resume.due(len(results.rows)):
                     self.resume.save(self.backend, self.updates, results, work.logp)
         return results
 
-    def _update(self, work: ScoredResponses, rows: Ints, close_up: CloseUp | None = None) -> Row:
+    def _update(self, work: ScoredResponses, rows: Ints, examples: UpdateExamples | None = None) -> Row:
         """Make one update on the rows that take part, and return its diagnostics."""
         micro_rows = work.micro_rows(rows)
         bounds = work.bounds(micro_rows)
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)
-        for index, part in enumerate(micro_rows):
-            tokens, entropy_T = work.forward(part)
+        for index, micro in enumerate(micro_rows):
+            tokens, entropy_T = work.forward(micro)
             result = objective(tokens, self.settings.objective, self.max_response_tokens, bounds)
             self.backend.backward(result.loss_sum, last=index == len(micro_rows) - 1)
             denominator = denominator.to(result.denominator.device) + result.denominator
             statistics.add(result, tokens, entropy_T)
-            if close_up:
-                close_up.add(part, tokens, result)
+            if examples:
+                examples.add(micro, tokens, result)
         learning_rate = self.settings.learning_rate * min(1.0, (self.updates + 1) / (self.settings.warmup_updates + 1))
         grad_norm = self.backend.step(int(distributed.all_reduce_sum(denominator.cpu())), learning_rate)
         if not math.isfinite(grad_norm):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tasks.settings import ObjectiveSettings
 from tasks.train.advantages import select
 from tasks.train.batches import Responses
-from tasks.train.diagnostics import CloseUp, UpdateStatistics, noted_updates
+from tasks.train.diagnostics import UpdateExamples, UpdateStatistics, noted_updates
 from tasks.train.objective import veto as veto_of
 from tasks.train.results import EDGES, Row, StageResults
 from tasks.train.tokens import TokenBatch
@@ -217,10 +217,10 @@ def test_an_update_notes_a_group_in_which_the_veto_acts_or_else_one_that_teaches
     dropped_R = np.isin(np.arange(len(made.reward_R)), dropped)
     selection = select(made, settings(preset="dr_grpo"), 20, dropped_R, torch.zeros(len(dropped_R)))
     rows = np.flatnonzero(selection.takes_part_R)
-    close_up = CloseUp(made, selection, rows)
+    examples = UpdateExamples(made, selection, rows)
     for own in np.array_split(rows, 2):
         zero_T = torch.zeros(3 * len(own))
         batch = TokenBatch(zero_T, zero_T, zero_T, torch.arange(3 * len(own)) // 3, len(own))
         left_T = torch.tensor([place >= 3 - vetoed[row] for row in own for place in range(3)])
-        close_up.add(own, batch, replace(result_of(batch, settings().objective), vetoed_T=left_T))
-    assert [(row["reward"], sum(row["vetoed"])) for row in close_up.examples({})] == expected
+        examples.add(own, batch, replace(result_of(batch, settings().objective), vetoed_T=left_T))
+    assert [(row["reward"], sum(row["vetoed"])) for row in examples.rows({})] == expected
