@@ -13,7 +13,7 @@ from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.process.interruption import save_on_sigterm
 from tasks.process.logs import bar
 from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, ignore_progress
-from tasks.rollout.step import AtLimit, build_requests, decode, parts, progress_callback
+from tasks.rollout.step import LengthCount, build_requests, decode, progress_callback, prompts_by_call
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
@@ -52,9 +52,9 @@ def evaluate_policy(
             rows, note = read_table(problems / PROMPTS_FILE).to_pylist(), BenchmarkNote.read(problems)
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
-            # A problem that does not fit stops the step here, and not behind the parts before it.
+            # A problem that does not fit stops the step before anything is generated.
             build_requests(tokenizer, rows, (), "evaluate", seed, engine.context_tokens, settings.max_new_tokens)
-            limit = AtLimit(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {settings.max_new_tokens}")
+            limit = LengthCount(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {settings.max_new_tokens}")
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate {f'stage {stage}' if stage else 'base'} {note.name}"
         k = settings.samples_per_problem
@@ -64,14 +64,14 @@ def evaluate_policy(
         texts = {row["prompt_id"]: {"prompt": row["prompt"], "answer": row["answer"]} for row in rows}
         with draft.phase("generate"), bar(title, len(rows) * (k + settings.greedy)) as progress:
             on_done = progress_callback(progress)
-            for number, part in enumerate(parts(rows, settings.problems_per_call)):
+            for number, chunk in enumerate(prompts_by_call(rows, settings.problems_per_call)):
 
-                def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
-                    made: list[dict[str, Any]] = []
+                def generate(chunk: Sequence[Mapping[str, Any]] = chunk) -> pa.Table:
+                    sampled: list[dict[str, Any]] = []
                     for indices, temperature in drawn:
                         sampling = Sampling(settings.max_new_tokens, temperature)
-                        made += sample_held_out(engine, tokenizer, part, indices, sampling, seed, on_done, limit)
-                    return to_table(made, UNJUDGED_SAMPLES)
+                        sampled += sample_held_out(engine, tokenizer, chunk, indices, sampling, seed, on_done, limit)
+                    return to_table(sampled, UNJUDGED_SAMPLES)
 
                 table = store.progress.table("samples", number, generate)
                 samples += [{**sample, **texts[sample["prompt_id"]]} for sample in table.to_pylist()]
@@ -109,7 +109,7 @@ def sample_held_out(
     sampling: Sampling,
     seed: int,
     on_done: OnDone = ignore_progress,
-    limit: AtLimit | None = None,
+    limit: LengthCount | None = None,
 ) -> list[dict[str, Any]]:
     """Sample responses, and return them as rows of the samples table without verdicts; ``limit`` counts them."""
     requests = build_requests(

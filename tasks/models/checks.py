@@ -11,11 +11,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from tasks.errors import DataError, check_fetched, explain
 from tasks.models.files import ADAPTER_CONFIG, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
-from tasks.models.loading import AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
+from tasks.models.loading import FETCH_AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
 from tasks.models.prompts import token_ids
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
-_SOME_DAY = "26 Jul 2024"
+_TEST_DATE = "26 Jul 2024"
 
 
 def check_folder(path: Path, trust_remote_code: bool = False) -> None:
@@ -87,9 +87,9 @@ def check_model(path: Path, chat: bool = False) -> None:
     Raises:
         DataError: it has not, or with ``chat`` the tokenizer has no chat template.
     """
-    with explain(cannot_load(path, "config.json"), AGAIN):
+    with explain(cannot_load(path, "config.json"), FETCH_AGAIN):
         config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
-        known = config.get_text_config().vocab_size
+        vocabulary = config.get_text_config().vocab_size
     own_code = getattr(config, "auto_map", {})
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in own_code:
         raise DataError(
@@ -97,17 +97,17 @@ def check_model(path: Path, chat: bool = False) -> None:
             "such as a Qwen or Llama model."
         )
     tokenizer = load_tokenizer(path)
-    with explain(cannot_load(path, "its tokenizer"), AGAIN):
-        named = max(tokenizer.get_vocab().values(), default=-1) + 1
-    if named > known:
+    with explain(cannot_load(path, "its tokenizer"), FETCH_AGAIN):
+        tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
+    if tokens > vocabulary:
         raise DataError(
-            f"{path}: the tokenizer has {named} tokens and the model's vocabulary {known}. Take the tokenizer that the "
-            "model was trained with, or enlarge the model's embeddings (resize_token_embeddings)."
+            f"{path}: the tokenizer has {tokens} tokens and the model's vocabulary {vocabulary}. Take the tokenizer "
+            "that the model was trained with, or enlarge the model's embeddings (resize_token_embeddings)."
         )
     stop_token_ids(path)
-    for asked in (False, True)[: 1 + chat]:
+    for is_chat in (False, True)[: 1 + chat]:
         try:
-            token_ids(tokenizer, [{"prompt": "1+1=", "chat": asked, "date": _SOME_DAY}])
+            token_ids(tokenizer, [{"prompt": "1+1=", "chat": is_chat, "date": _TEST_DATE}])
         except DataError as error:
             raise DataError(f"{path}: {error.message}") from error
     _check_finite(path)

@@ -44,7 +44,7 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
         )
     failures = []
     for attention, scale in product(_attentions(model, own), _logit_scales(model)):
-        layout = _Watched(**vars(batch.layout))
+        layout = _CountingLayout(**vars(batch.layout))
         try:
             scorer = Scorer(model, chunk_tokens, attention, scale)
             difference = float((scorer(replace(batch, layout=layout))[0] - alone_T).abs().max())
@@ -69,7 +69,7 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
 
 
 @dataclass(frozen=True)
-class _Watched(PackedLayout):
+class _CountingLayout(PackedLayout):
     """Counts the layers that ask for a window of attention, because the test responses are shorter than any window."""
 
     windows: list[int] = field(default_factory=list)

@@ -32,7 +32,7 @@ transformers.utils.logging.disable_progress_bar()
 if not torch.cuda.is_available():
     # Where DeepSpeed is installed transformers loads it, and it warns that it has to guess this.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-AGAIN = "Fetch the model's files again, or save them with save_pretrained."
+FETCH_AGAIN = "Fetch the model's files again, or save them with save_pretrained."
 OPTIMIZER = "optimizer"
 """Name of the folder in a policy that holds the optimizer's state, which only training reads."""
 _PROBE = "Let x = 5.\n\n  Then x + 12 = 17."
@@ -53,7 +53,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
         DataError: transformers cannot load it.
     """
     file = path / "tokenizer.json"
-    with explain(cannot_load(path, "its tokenizer"), AGAIN):
+    with explain(cannot_load(path, "its tokenizer"), FETCH_AGAIN):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
         kind = type(tokenizer)
         if kind is not PreTrainedTokenizerFast and kind.__module__.startswith("transformers.") and file.is_file():
@@ -105,7 +105,7 @@ def load_model(path: Path, dtype: str = "float32", to_device: torch.device | str
     code = has_code(path)
     config = AutoConfig.from_pretrained(path, trust_remote_code=code).get_text_config()
     with (
-        explain(cannot_load(path, "the model"), AGAIN),
+        explain(cannot_load(path, "the model"), FETCH_AGAIN),
         enough_memory("policy", "Take a machine with more memory, or a smaller policy."),
     ):
         model, found = AutoModelForCausalLM.from_pretrained(
@@ -167,7 +167,7 @@ def stop_token_ids(path: Path) -> list[int]:
         found: Any = read_json(file).get("eos_token_id") if file.is_file() else None
         if found is not None:
             stops = found if isinstance(found, list) else [found]
-            if any(type(one) is not int for one in stops):
+            if any(type(stop) is not int for stop in stops):
                 raise DataError(f"{file}: eos_token_id {found!r}; allowed: the id of a token, or a list of ids.")
             break
     # In a chat a turn ends with the tokenizer's stop token, which generation settings may leave out.
@@ -182,7 +182,7 @@ def check_liger() -> None:
     """Check that Liger kernels are installed and that there is a GPU.
 
     Raises:
-        SettingsError: one of both is missing.
+        SettingsError: one of the two is missing.
     """
     if find_spec("liger_kernel") is None:
         raise SettingsError(
@@ -209,10 +209,10 @@ def apply_liger(model: PreTrainedModel) -> None:
             f"optimize.backend.liger: has no kernels for a {model.config.model_type} model; allowed: "
             f"{', '.join(sorted(KNOWN))}. Set optimize.backend.liger: false."
         )
-    put = KNOWN[model.config.model_type]
-    wanted = {"rope": False, "cross_entropy": False, "fused_linear_cross_entropy": False}
+    apply = KNOWN[model.config.model_type]
+    options = {"rope": False, "cross_entropy": False, "fused_linear_cross_entropy": False}
     # Liger also replaces classes in the model's module, which would change models that are made later.
     module = vars(sys.modules[type(model).__module__])
     before = dict(module)
-    put(model=model, **{name: wanted[name] for name in wanted.keys() & inspect.signature(put).parameters.keys()})
+    apply(model=model, **{name: options[name] for name in options.keys() & inspect.signature(apply).parameters.keys()})
     module.update(before)

@@ -22,9 +22,9 @@ from tasks.settings import LoraSettings
 ADAPTER = "adapter"
 """Name of the folder in a policy that holds its adapters."""
 _FILE = "adapter_model.safetensors"
-_ADAPTER_SUFFIX, _PEFTS = ".default.weight", ".weight"
+_ADAPTER_SUFFIX, _PEFT_SUFFIX = ".default.weight", ".weight"
 _PREFIX = "base_model.model."
-_FROZEN = ".base_layer."
+_BASE_LAYER = ".base_layer."
 """Part of the name of a weight that has an adapter."""
 
 
@@ -60,7 +60,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
 def save_adapters(folder: Path, adapters: Mapping[str, Tensor], settings: LoraSettings) -> None:
     """Write adapters, by the model's names for them, into a new folder that ``PeftModel.from_pretrained`` reads."""
     folder.mkdir(parents=True)
-    named = {_PREFIX + name.removesuffix(_ADAPTER_SUFFIX) + _PEFTS: tensor for name, tensor in adapters.items()}
+    named = {_PREFIX + name.removesuffix(_ADAPTER_SUFFIX) + _PEFT_SUFFIX: tensor for name, tensor in adapters.items()}
     save_file(named, folder / _FILE, metadata={"format": "pt"})
     _config(settings).save_pretrained(str(folder))
 
@@ -77,10 +77,10 @@ def load_adapters(folder: Path, model: PreTrainedModel, settings: LoraSettings) 
             f"{folder}: adapters made with optimize.lora.alpha {alpha:g}; {settings.alpha:g} would scale what they "
             "have learned. Set the former, or start again from the base policy."
         )
-    found = load_file(folder / _FILE)
+    adapters = load_file(folder / _FILE)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            saved = found.get(_PREFIX + name.removesuffix(_ADAPTER_SUFFIX) + _PEFTS)
+            saved = adapters.get(_PREFIX + name.removesuffix(_ADAPTER_SUFFIX) + _PEFT_SUFFIX)
             if saved is None or saved.shape != parameter.shape:
                 raise ArtifactError(
                     f"{folder / _FILE}: no adapter of shape {tuple(parameter.shape)} for {name}. Train with the "
@@ -100,15 +100,15 @@ def merge_adapters(
     Raises:
         DataError: some adapters belong to none of the weights.
     """
-    left = dict(adapters)
+    remaining = dict(adapters)
     for inner, weight in weights:
-        name, whole = inner.replace(_FROZEN, "."), weight.float()
+        name, whole = inner.replace(_BASE_LAYER, "."), weight.float()
         layer = name.removesuffix(".weight")
-        if (down := left.pop(f"{layer}.lora_A{_ADAPTER_SUFFIX}", None)) is not None:
-            up = left.pop(f"{layer}.lora_B{_ADAPTER_SUFFIX}")
+        if (down := remaining.pop(f"{layer}.lora_A{_ADAPTER_SUFFIX}", None)) is not None:
+            up = remaining.pop(f"{layer}.lora_B{_ADAPTER_SUFFIX}")
             whole = whole + settings.alpha / settings.rank * (up.float() @ down.float())
         yield name, whole
-    check_merges(left, ())
+    check_merges(remaining, ())
 
 
 def check_merges(adapters: Iterable[str], weights: Collection[str]) -> None:
@@ -118,16 +118,16 @@ def check_merges(adapters: Iterable[str], weights: Collection[str]) -> None:
         DataError: some do not, because the folder has other names than the model.
     """
     layers = sorted({name.partition(".lora_")[0] for name in adapters})
-    if lacking := [layer for layer in layers if f"{layer}.weight" not in weights]:
+    if unknown := [layer for layer in layers if f"{layer}.weight" not in weights]:
         raise DataError(
-            f"optimize.lora: {len(lacking)} of the weights that get adapters are not in the policy's folder by the "
-            f"model's names, such as {lacking[0]}.weight, so the adapters could not be merged. Load the model with "
+            f"optimize.lora: {len(unknown)} of the weights that get adapters are not in the policy's folder by the "
+            f"model's names, such as {unknown[0]}.weight, so the adapters could not be merged. Load the model with "
             "AutoModelForCausalLM, save it with save_pretrained and name that folder, or leave optimize.lora out, as "
             "for a model with experts, whose weights have other names in every folder."
         )
 
 
-def _config(settings: LoraSettings):  # type: ignore[no-untyped-def]  # of a package that may be missing
+def _config(settings: LoraSettings):  # type: ignore[no-untyped-def]  # peft may be missing
     from peft import LoraConfig
 
     return LoraConfig(

@@ -20,14 +20,14 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
         DataError: the tokenizer has no chat template for a chat, or it cannot take a prompt.
     """
     ids: list[list[int]] = [[] for _ in prompts]
-    alike: dict[str | None, list[int]] = {}
+    rows_of_date: dict[str | None, list[int]] = {}
     for index, row in enumerate(prompts):
-        alike.setdefault(row["date"] if row["chat"] else None, []).append(index)
-    # One call for all rows: a call for each would take several times as long.
-    for date, indices in alike.items():
+        rows_of_date.setdefault(row["date"] if row["chat"] else None, []).append(index)
+    # One call for many rows: a call for each would take several times as long.
+    for date, indices in rows_of_date.items():
         rows = [prompts[index] for index in indices]
-        found = _text_ids(tokenizer, rows) if date is None else _chat_ids(tokenizer, rows, date)
-        for index, prompt_ids in zip(indices, found, strict=True):
+        tokenised = _text_ids(tokenizer, rows) if date is None else _chat_ids(tokenizer, rows, date)
+        for index, prompt_ids in zip(indices, tokenised, strict=True):
             ids[index] = prompt_ids
     begin = tokenizer.bos_token_id
     if begin is not None and any(prompt_ids[:2] == [begin, begin] for prompt_ids in ids):
@@ -45,7 +45,7 @@ def _warn(text: str) -> None:
 
 
 def _text_ids(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Tokenise texts that the policy continues: without the special tokens that a tokenizer adds at their end."""
+    """Tokenise texts that the policy continues, without the special tokens that a tokenizer adds at their end."""
     with explain("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
         encoded = tokenizer([row["prompt"] for row in rows], return_special_tokens_mask=True)
         ids = [list(text_ids) for text_ids in encoded["input_ids"]]
@@ -70,7 +70,7 @@ def _chat_ids(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, An
     today = datetime.strptime(date, DAY)
     advice = "Set prompts.chat: false, or change the template so that it takes a chat of one user's message."
     with explain("the chat template of the policy's tokenizer cannot take the prompts", advice):
-        found: list[list[int]] = tokenizer.apply_chat_template(
+        ids: list[list[int]] = tokenizer.apply_chat_template(
             chats,
             add_generation_prompt=True,
             return_dict=True,
@@ -78,4 +78,4 @@ def _chat_ids(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, An
             date_string=date,
             strftime_now=today.strftime,
         )["input_ids"]
-    return [list(chat_ids) for chat_ids in found]
+    return [list(chat_ids) for chat_ids in ids]

@@ -40,30 +40,32 @@ class MicroBatch:
 
 def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -> MicroBatch:
     """Pack prompts and their responses, each a row of token ids."""
-    parts = [[np.zeros(0, np.int64), *map(np.asarray, rows)] for rows in (prompts, responses)]
-    prompt_R, length_R = (np.array([len(row) for row in rows[1:]], np.int64) for rows in parts)
-    return pack_flat(np.concatenate(parts[0]), prompt_R, np.concatenate(parts[1]), length_R)
+    arrays = [[np.asarray(row) for row in rows] for rows in (prompts, responses)]
+    tokens = [np.concatenate([np.zeros(0, np.int64), *rows]) for rows in arrays]
+    lengths = [np.array([len(row) for row in rows], np.int64) for rows in arrays]
+    return pack_flat(tokens[0], lengths[0], tokens[1], lengths[1])
 
 
 def pack_flat(
-    prompt_token_Q: npt.NDArray[Any], prompt_R: Ints, response_token_T: npt.NDArray[Any], length_R: Ints
+    prompt_token_Q: npt.NDArray[Any], prompt_length_R: Ints, response_token_T: npt.NDArray[Any], length_R: Ints
 ) -> MicroBatch:
     """Pack R prompts and their responses.
 
-    Token ids are those of one prompt, or response, after the other; ``prompt_R`` and ``length_R`` are their lengths.
-    Without responses the batch has no response tokens, but can go through a model, as every process's batch must.
+    Token ids are those of one prompt, or response, after the other. ``prompt_length_R`` has the lengths of prompts,
+    ``length_R`` those of responses. Without responses the batch has no response tokens, but can go through a model, as
+    every process's batch must.
     """
     if not len(length_R):
-        prompt_token_Q, prompt_R, length_R = np.zeros(1), np.ones(1, np.int64), np.zeros(1, np.int64)
+        prompt_token_Q, prompt_length_R, length_R = np.zeros(1), np.ones(1, np.int64), np.zeros(1, np.int64)
     response_T = np.repeat(np.arange(len(length_R)), length_R)
-    target_T = np.arange(len(response_T)) + prompt_R.cumsum()[response_T]
+    target_T = np.arange(len(response_T)) + prompt_length_R.cumsum()[response_T]
     token_P = np.empty(len(prompt_token_Q) + len(response_token_T), np.int64)
     of_prompt_P = np.ones(len(token_P), np.bool_)
     of_prompt_P[target_T] = False
     token_P[of_prompt_P], token_P[target_T] = prompt_token_Q, response_token_T
     return MicroBatch(
         token_P=torch.from_numpy(token_P),
-        layout=PackedLayout.of(prompt_R + length_R),
+        layout=PackedLayout.of(prompt_length_R + length_R),
         # The token before a response token predicts it: the prompt's last one predicts the first.
         predictor_T=torch.from_numpy(target_T - 1),
         target_T=torch.from_numpy(token_P[target_T]),
@@ -110,7 +112,7 @@ class Scorer(nn.Module):
         return chunked_logp(hidden_TE, weight_VE, batch.target_T, self._chunk_tokens, self._cap)
 
     def _hidden(self, batch: MicroBatch) -> Tensor:
-        """Return the last hidden states, [P, E]."""
+        """Return the hidden states of the last layer, [P, E]."""
         layout, model = batch.layout, self.model
         # Models have the module that computes their hidden states under different names.
         bodies: tuple[Any, ...] = (model.base_model, model.get_decoder(), getattr(model, "model", None))
@@ -135,10 +137,10 @@ class _ChunkedLogp(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         logp_T = torch.empty(len(target_T), dtype=torch.float32, device=hidden_TE.device)
         entropy_T = torch.empty_like(logp_T)
-        for part in _parts(len(target_T), chunk):
-            logp_CV = torch.log_softmax(_logits(hidden_TE[part], weight_VE, cap), dim=1)
-            logp_T[part] = logp_CV.gather(1, target_T[part, None]).squeeze(1)
-            entropy_T[part] = -logp_CV.exp().mul_(logp_CV).sum(1)
+        for span in _chunks(len(target_T), chunk):
+            logp_CV = torch.log_softmax(_logits(hidden_TE[span], weight_VE, cap), dim=1)
+            logp_T[span] = logp_CV.gather(1, target_T[span, None]).squeeze(1)
+            entropy_T[span] = -logp_CV.exp().mul_(logp_CV).sum(1)
             del logp_CV  # before the next chunk's is made
         ctx.save_for_backward(hidden_TE, weight_VE, target_T)
         ctx.chunk, ctx.cap = chunk, cap
@@ -150,25 +152,25 @@ class _ChunkedLogp(torch.autograd.Function):
     def backward(ctx: Any, grad_logp_T: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         hidden_TE, weight_VE, target_T = ctx.saved_tensors
         grad_hidden_TE = torch.empty_like(hidden_TE)
-        # Where adapters alone are trained it needs no gradient.
+        # The output embedding has no gradient if only adapters are trained.
         grad_weight_VE = torch.zeros_like(weight_VE) if ctx.needs_input_grad[1] else None
-        for part in _parts(len(target_T), ctx.chunk):
-            logits_CV = _logits(hidden_TE[part], weight_VE, ctx.cap)
+        for span in _chunks(len(target_T), ctx.chunk):
+            logits_CV = _logits(hidden_TE[span], weight_VE, ctx.cap)
             grad_logits_CV = torch.log_softmax(logits_CV, dim=1).exp_().neg_()
-            grad_logits_CV.scatter_add_(1, target_T[part, None], torch.ones_like(grad_logits_CV[:, :1]))
-            grad_logits_CV.mul_(grad_logp_T[part, None])
+            grad_logits_CV.scatter_add_(1, target_T[span, None], torch.ones_like(grad_logits_CV[:, :1]))
+            grad_logits_CV.mul_(grad_logp_T[span, None])
             if ctx.cap is not None:
                 grad_logits_CV.mul_(1 - (logits_CV / ctx.cap) ** 2)
             del logits_CV
             grad_logits_CV = grad_logits_CV.to(weight_VE.dtype)
-            grad_hidden_TE[part] = grad_logits_CV @ weight_VE
+            grad_hidden_TE[span] = grad_logits_CV @ weight_VE
             if grad_weight_VE is not None:
-                grad_weight_VE.addmm_(grad_logits_CV.T, hidden_TE[part])
+                grad_weight_VE.addmm_(grad_logits_CV.T, hidden_TE[span])
             del grad_logits_CV
         return grad_hidden_TE, grad_weight_VE, None, None, None
 
 
-def _parts(count: int, chunk: int) -> list[slice]:
+def _chunks(count: int, chunk: int) -> list[slice]:
     return [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
 
 

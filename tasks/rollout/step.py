@@ -64,11 +64,11 @@ def generate_shard(
             table_writer(draft.path / ROLLOUTS_FILE, rollouts_schema(settings.max_new_tokens)) as add,
         ):
             on_done = progress_callback(progress)
-            for number, part in enumerate(parts(rows, settings.prompts_per_call)):
+            for number, chunk in enumerate(prompts_by_call(rows, settings.prompts_per_call)):
 
-                def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
+                def generate(chunk: Sequence[Mapping[str, Any]] = chunk) -> pa.Table:
                     began = time.perf_counter()
-                    sampled = sample(engine, tokenizer, settings, part, policy.digest, stage, seed, on_done, unfit)
+                    sampled = sample(engine, tokenizer, settings, chunk, policy.digest, stage, seed, on_done, unfit)
                     seconds[-1] = time.perf_counter() - began
                     return to_table(sampled, ROLLOUTS)
 
@@ -89,7 +89,7 @@ def generate_shard(
     return draft.ref
 
 
-def parts(prompts: Sequence[Mapping[str, Any]], per_call: int) -> list[Sequence[Mapping[str, Any]]]:
+def prompts_by_call(prompts: Sequence[Mapping[str, Any]], per_call: int) -> list[Sequence[Mapping[str, Any]]]:
     """Return the prompts of each call of an engine.
 
     They do not depend on the calls that an interrupted attempt has made, because the last bits of an engine's numbers
@@ -114,11 +114,11 @@ def sample(
     samples, limits = range(settings.responses_per_prompt), (engine.context_tokens, settings.max_new_tokens)
     requests = build_requests(tokenizer, fit, samples, f"stage {stage}", seed, *limits)
     responses = engine.generate(requests, Sampling(settings.max_new_tokens, settings.temperature), on_done)
-    made = zip(requests, responses, decode(tokenizer, responses), strict=True)
+    generated = zip(requests, responses, decode(tokenizer, responses), strict=True)
     rows = []
     for row, index in product(prompts, samples):
         missing = Request(row["prompt_id"], index, [], 0), MISSING, ""
-        request, response, text = missing if row["prompt_id"] in unfit else next(made)
+        request, response, text = missing if row["prompt_id"] in unfit else next(generated)
         rows.append(
             {
                 "prompt_id": row["prompt_id"],
@@ -200,7 +200,7 @@ def _unfit(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_token
     return ""
 
 
-class AtLimit:
+class LengthCount:
     """Counts responses, their tokens, and the responses that end at the limit of tokens, not with one of ``stop_ids``.
 
     ``limit`` is setting and value of the limit, such as ``rollout.max_new_tokens 512``.
@@ -211,7 +211,7 @@ class AtLimit:
         special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
         self._special = np.array(sorted(special - set(self._stop_ids)), dtype=np.int64)
         self.responses = self.cut = self.tokens = 0
-        self._first: Counter[int] = Counter()
+        self._first_special: Counter[int] = Counter()
 
     def add(self, token_ids: npt.NDArray[np.int32], finish_reason: str) -> None:
         """Count a response."""
@@ -220,7 +220,7 @@ class AtLimit:
         if finish_reason == "length":
             self.cut += 1
             special = token_ids[np.isin(token_ids, self._special)]
-            self._first.update(special[:1].tolist())
+            self._first_special.update(special[:1].tolist())
 
     def facts(self, title: str, counts: tuple[int, int] | None = None) -> dict[str, Any]:
         """Return facts for a manifest: a warning, also logged, where nearly all responses end at the limit.
@@ -239,7 +239,7 @@ class AtLimit:
         return {"warning": warning}
 
     def _suggest_fix(self) -> str:
-        for token, count in self._first.most_common(1):
+        for token, count in self._first_special.most_common(1):
             if count >= _MAJORITY * self.cut:
                 return (
                     f"{percent(count / self.cut)} of them continue after {self._token_name(token)}: to stop there, add "
@@ -268,7 +268,7 @@ class RolloutCounts:
         context_tokens: int,
     ) -> None:
         self.total = len(prompts) * settings.responses_per_prompt
-        self.limit = AtLimit(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
+        self.limit = LengthCount(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
         self.unfit = unfit_prompts(tokenizer, prompts, context_tokens, settings.max_new_tokens)
         """Prompts that get no responses, by prompt_id, with the reason."""
         self.rows = 0
@@ -289,7 +289,7 @@ class RolloutCounts:
                 self.limit.add(ids.values.to_numpy(), reason)
 
     def facts(self, title: str, seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
-        """Return facts of rollouts: the calls of engines, the missing responses, and ``AtLimit.facts``.
+        """Return facts of rollouts: the calls of engines, the missing responses, and ``LengthCount.facts``.
 
         ``seconds`` are those of each call, None if an interrupted attempt made it; ``work`` is that of each engine.
         Several engines share every call, which ends with the slowest.
@@ -297,7 +297,7 @@ class RolloutCounts:
         return {
             "call_seconds": list(seconds),
             "engines": len(work),
-            "engine_work": [one._asdict() for one in work],
+            "engine_work": [counts._asdict() for counts in work],
             "missing": self._missing.total(),
             "missing_prompts": list(self._missing),
             **self.limit.facts(title),

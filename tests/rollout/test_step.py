@@ -17,7 +17,7 @@ from tasks.process import interruption
 from tasks.process.logs import bar
 from tasks.process.resident import release
 from tasks.rollout.engine import MISSING, Request, Response
-from tasks.rollout.step import AtLimit, generate_shard, progress_callback
+from tasks.rollout.step import LengthCount, generate_shard, progress_callback
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
@@ -100,7 +100,7 @@ def test_a_warning_names_a_missing_stop_token(store: Store, tmp_path: Path, caps
 )
 def test_the_warning_begins_at_nine_tenths(cut: int, responses: int, inside: list[int], expected: str | None) -> None:
     ids = [70, *inside, 71]
-    limit = AtLimit(byte_tokenizer(), [1], "rollout.max_new_tokens 4")
+    limit = LengthCount(byte_tokenizer(), [1], "rollout.max_new_tokens 4")
     for reason in ["length"] * cut + ["stop"] * (responses - cut):
         limit.add(np.array(ids, np.int32), reason)
     found = limit.facts("stage 1 generate").get("warning")
