@@ -31,10 +31,10 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
 """Decimal exponents of the numbers that are written without an exponent."""
-_NARROW = {pa.float16(): np.float16, pa.float32(): np.float32}
+_NARROW_FLOATS = {pa.float16(): np.float16, pa.float32(): np.float32}
 Row = dict[str, Any]
 """A row with prompt_id, prompt, answer, level (None if unknown) and, where the prompt is a chat, messages."""
-Named = tuple[Path, str]
+NamedFile = tuple[Path, str]
 """A file on this machine, and its name in errors."""
 
 
@@ -49,7 +49,7 @@ class Unusable:
     reason: str
 
 
-def read_rows(files: Sequence[Named], source: SourceSettings, kind: str) -> tuple[list[Row], list[Unusable]]:
+def read_rows(files: Sequence[NamedFile], source: SourceSettings, kind: str) -> tuple[list[Row], list[Unusable]]:
     """Return the usable and the unusable rows of files, in the order of the files.
 
     ``kind`` is that of the verifier: around an answer for ``math``, spaces and dollar signs mean nothing.
@@ -76,9 +76,9 @@ def read_rows(files: Sequence[Named], source: SourceSettings, kind: str) -> tupl
                 rows.append(row)
     if not rows and not unusable:
         raise DataError(f"{', '.join(name for _, name in files)}: no prompts; allowed: rows with prompt and answer.")
-    # A row without an id is in the share by the hash of its place.
-    used = [row for row in unusable if not rows or hash_fraction(row.prompt_id or row.place) < source.share]
-    return share_of(rows, source.share), used
+    # The hash of its place decides whether a row without an id is in the share.
+    in_share = [row for row in unusable if not rows or hash_fraction(row.prompt_id or row.place) < source.share]
+    return share_of(rows, source.share), in_share
 
 
 def share_of(rows: list[Row], share: float) -> list[Row]:
@@ -130,8 +130,8 @@ def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
     """Return a value whose 16-bit and 32-bit floats have the shortest decimals: 98.6, not Arrow's 98.5999984741211."""
     if value is None:
         return None
-    if kind in _NARROW:
-        return float(str(_NARROW[kind](value)))
+    if kind in _NARROW_FLOATS:
+        return float(str(_NARROW_FLOATS[kind](value)))
     if pa.types.is_struct(kind):
         return {field.name: _shortest_decimals(value[field.name], field.type) for field in kind}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -258,7 +258,7 @@ def _gold(text: str, source: SourceSettings, kind: str) -> str:
 
 
 def _text(value: Any, field: str, several: bool = False) -> str:
-    """Return a text or a number as text; with ``several``, also a list of answers, joined by commas."""
+    """Return a text or a number as a text; with ``several``, also a list of answers, joined by commas."""
     if several and isinstance(value, list):
         return ", ".join(_text(answer, field).strip().strip("$") for answer in value)
     if isinstance(value, str):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from tasks.data.files import SUFFIXES, Named
+from tasks.data.files import SUFFIXES, NamedFile
 from tasks.errors import DataError
 from tasks.settings import BenchmarkSettings, EvaluateSettings, PromptsSettings, SourceSettings
 from tasks.store.fetch import fetch, fingerprint, snapshot
@@ -19,7 +19,7 @@ Sourced = TypeVar("Sourced", BenchmarkSettings, PromptsSettings)
 
 
 @contextmanager
-def source_files(source: SourceSettings, setting: str, mirror: str | None = None) -> Iterator[list[Named]]:
+def source_files(source: SourceSettings, setting: str, mirror: str | None = None) -> Iterator[list[NamedFile]]:
     """Yield the files of a source, with a path or a data set of the hub, in their order.
 
     Copies of remote files are removed at the end of the block. ``setting`` names the source in errors.
@@ -36,7 +36,7 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
             yield _hub_files(source, setting)
 
 
-def _path_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
+def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
     """Return the file at a path, or the files of a folder, sorted by name."""
     local = _local(path, setting, fetched)
     if path.endswith(SUFFIXES) or local.is_file():
@@ -58,7 +58,7 @@ def _local(path: str, setting: str, fetched: ExitStack) -> Path:
     return folder / path.rpartition("/")[2] if path.endswith(SUFFIXES) else folder
 
 
-def _hub_files(source: SourceSettings, setting: str) -> list[Named]:
+def _hub_files(source: SourceSettings, setting: str) -> list[NamedFile]:
     folder = snapshot("dataset", source.hub or "", source.pinned or source.revision, source.files, setting)
     for file in source.files:
         if not (folder / file).is_file():
@@ -69,7 +69,7 @@ def _hub_files(source: SourceSettings, setting: str) -> list[Named]:
     return [(folder / file, f"{source.hub}/{file}") for file in source.files]
 
 
-def _mirror_files(mirror: str, source: SourceSettings, setting: str, fetched: ExitStack) -> Iterator[Named]:
+def _mirror_files(mirror: str, source: SourceSettings, setting: str, fetched: ExitStack) -> Iterator[NamedFile]:
     for file in source.files:
         path = _mirror_path(mirror, source, file)
         local = _local(path, setting, fetched)
