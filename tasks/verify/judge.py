@@ -58,13 +58,13 @@ def judge(gold: str, answer: str) -> Outcome:
 
 
 def _compare(gold: str, answer: str) -> Outcome:
-    right, chosen = choice(gold), choice(answer)
-    if right and chosen:
-        same = right[0] == chosen[0]
-        if not same or not (right[1] and chosen[1]):
-            return Outcome.CORRECT if same else Outcome.WRONG
+    gold_choice, answer_choice = choice(gold), choice(answer)
+    if gold_choice and answer_choice:
+        is_same = gold_choice[0] == answer_choice[0]
+        if not is_same or not (gold_choice[1] and answer_choice[1]):
+            return Outcome.CORRECT if is_same else Outcome.WRONG
     # A side without a letter is compared with the value of the other.
-    return _compare_values((right and right[1]) or gold, (chosen and chosen[1]) or answer)
+    return _compare_values((gold_choice and gold_choice[1]) or gold, (answer_choice and answer_choice[1]) or answer)
 
 
 def _compare_values(gold: str, answer: str) -> Outcome:

@@ -66,38 +66,38 @@ def _kind_of(settings: VerifySettings) -> _Kind:
     memory_mib = settings.memory_mib
     if isinstance(settings, CodeVerifySettings):
         return _Kind(
-            extract_program,
-            settings.code.max_program_characters,
+            find=extract_program,
+            longest=settings.code.max_program_characters,
             # A worker sends a message before each run of a program. It must end a run before the pool kills the worker.
-            LONGEST * settings.code.seconds + 30,
-            "verify.kind: code",
-            "docs/verifying.md says what the verifier of programs needs.",
-            "A program that takes too long is wrong; a timeout means that the machine gave it no CPU time, and a crash "
-            "that the machine killed it. To fix it: against timeouts, lower verify.workers or give the verifier more "
-            "CPU; against crashes, give it more memory (at most verify.workers times verify.code.memory_mib, "
-            f"{settings.code.memory_mib}); or raise",
+            patience=LONGEST * settings.code.seconds + 30,
+            setting="verify.kind: code",
+            start_fix="docs/verifying.md says what the verifier of programs needs.",
+            failures_fix="A program that takes too long is wrong; a timeout means that the machine gave it no CPU "
+            "time, and a crash that the machine killed it. To fix it: against timeouts, lower verify.workers or give "
+            "the verifier more CPU; against crashes, give it more memory (at most verify.workers times "
+            f"verify.code.memory_mib, {settings.code.memory_mib}); or raise",
         )
     if isinstance(settings, FunctionVerifySettings):
         return _Kind(
-            None,
-            0,
-            PATIENCE * settings.deadline_seconds,
-            f"verify.function: {settings.function}",
-            f"Fix the function or its module, or raise verify.memory_mib ({memory_mib}) if it needs more.",
-            f"The log has the first traceback of {settings.function}. To fix it: correct the function, raise "
-            f"verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, raise verify.memory_mib "
+            find=None,
+            longest=0,
+            patience=PATIENCE * settings.deadline_seconds,
+            setting=f"verify.function: {settings.function}",
+            start_fix=f"Fix the function or its module, or raise verify.memory_mib ({memory_mib}) if it needs more.",
+            failures_fix=f"The log has the first traceback of {settings.function}. To fix it: correct the function, "
+            f"raise verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, raise verify.memory_mib "
             f"({memory_mib}) if it needs more, or raise",
         )
     assert isinstance(settings, MathVerifySettings)
     return _Kind(
-        extract,
-        settings.max_answer_characters,
-        PATIENCE * settings.deadline_seconds,
-        f"verify.memory_mib: {memory_mib}",
-        f"Raise verify.memory_mib (its default is {VerifySettings().memory_mib}). If that does not help, check that "
-        "`python -c 'import math_verify'` works.",
-        f"To fix it: raise verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, raise "
-        f"verify.memory_mib ({memory_mib}) against crashes, or raise",
+        find=extract,
+        longest=settings.max_answer_characters,
+        patience=PATIENCE * settings.deadline_seconds,
+        setting=f"verify.memory_mib: {memory_mib}",
+        start_fix=f"Raise verify.memory_mib (its default is {VerifySettings().memory_mib}). If that does not help, "
+        "check that `python -c 'import math_verify'` works.",
+        failures_fix=f"To fix it: raise verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, "
+        f"raise verify.memory_mib ({memory_mib}) against crashes, or raise",
     )
 
 

@@ -82,18 +82,18 @@ def extract(response: str) -> Extracted:
     if not box_word:
         return Extracted()
     opened: list[tuple[int, int] | None] = []  # start of the box and of its content; None for a plain brace
-    found = None
+    last = None
     # Braces before the first box open and close none; the backslashes before it tell whether it is one.
     for token in _TOKEN.finditer(response, len(before.rstrip("\\"))):
         text = token.group()
         if text == "}" and opened:
             if box := opened.pop():
-                found = (*box, token.start())
+                last = (*box, token.start())
         elif text == "{":
             opened.append(None)
         elif token["box"]:
             opened.append(token.span())
-    return _cut(response, found)
+    return _cut(response, last)
 
 
 def extract_program(response: str) -> Extracted:
@@ -102,16 +102,16 @@ def extract_program(response: str) -> Extracted:
     A block that names another language, or no language, is not an answer. A block that never closes, as in a truncated
     response, is not an answer either. The time is linear in the length of the response.
     """
-    found = opened = None
+    last = opened = None
     for fence in _FENCE.finditer(response):
         if opened and opened[1].strip().lower() in _PYTHON and not fence[1].strip():
-            found = (opened.start(), opened.end() + 1, fence.start())
+            last = (opened.start(), opened.end() + 1, fence.start())
         opened = fence
-    return _cut(response, found)
+    return _cut(response, last)
 
 
-def _cut(response: str, found: tuple[int, int, int] | None) -> Extracted:
-    if found is None:
+def _cut(response: str, bounds: tuple[int, int, int] | None) -> Extracted:
+    if bounds is None:
         return Extracted()
-    box, content, end = found
-    return Extracted(response[content:end], bool(response[:box].strip()))
+    opening, content, end = bounds
+    return Extracted(response[content:end], bool(response[:opening].strip()))
