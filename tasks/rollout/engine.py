@@ -30,6 +30,7 @@ class Request:
     sample_index: int
     prompt_token_ids: list[int]
     seed: int
+    """0 to 2**64 - 1. It alone determines the response to this prompt, whatever else is generated with it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Engine(Protocol):
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
         """Sample one response per request, in the order of the requests.
 
-        ``on_done`` is called all the time, also with zeros; it raises an exception if the call must end.
+        ``on_done`` is called at short intervals, also with zeros. It raises an exception if the call must end.
         """
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
