@@ -74,10 +74,10 @@ class _CountingLayout(PackedLayout):
 
     windows: list[int] = field(default_factory=list)
 
-    def window(self, of_layer: int | None) -> int | None:
-        if of_layer is not None:
-            self.windows.append(of_layer)
-        return super().window(of_layer)
+    def window(self, layer_window: int | None) -> int | None:
+        if layer_window is not None:
+            self.windows.append(layer_window)
+        return super().window(layer_window)
 
 
 def _windows(model: PreTrainedModel) -> int:

@@ -35,9 +35,9 @@ class PackedLayout:
         moved: dict[str, Any] = {name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)}
         return replace(self, **moved)
 
-    def window(self, of_layer: int | None) -> int | None:
+    def window(self, layer_window: int | None) -> int | None:
         """Return the window of a layer's attention; None where the window holds every sequence."""
-        return of_layer if of_layer is not None and of_layer < self.longest else None
+        return layer_window if layer_window is not None and layer_window < self.longest else None
 
     @staticmethod
     def of(lengths: npt.ArrayLike) -> "PackedLayout":
@@ -45,11 +45,11 @@ class PackedLayout:
         lengths_B = np.asarray(lengths, dtype=np.int64)
         longest = int(lengths_B.max())
         bound_C = np.concatenate([[0], lengths_B.cumsum()])
-        place_L = np.arange(longest)
-        real_BL = place_L < lengths_B[:, None]
+        position_L = np.arange(longest)
+        real_BL = position_L < lengths_B[:, None]
         to_row_P = real_BL.ravel().nonzero()[0]
         return PackedLayout(
-            to_rectangle_BL=torch.from_numpy(np.where(real_BL, bound_C[:-1, None] + place_L, 0)),
+            to_rectangle_BL=torch.from_numpy(np.where(real_BL, bound_C[:-1, None] + position_L, 0)),
             to_row_P=torch.from_numpy(to_row_P),
             position_P=torch.from_numpy(to_row_P % longest),
             bound_C=torch.from_numpy(bound_C.astype(np.int32)),
