@@ -24,7 +24,6 @@ from flyteidl.core.execution_pb2 import WorkflowExecution as WorkflowPhase
 from flyteidl.core.identifier_pb2 import WorkflowExecutionIdentifier
 from flytekit.clients.auth.exceptions import AuthenticationError, AuthenticationPending
 from flytekit.clients.grpc_utils.deadline_interceptor import scoped_grpc_deadline
-from flytekit.clients.raw import RawSynchronousFlyteClient
 from flytekit.configuration import Config
 from flytekit.configuration.file import get_config_file
 from flytekit.configuration.internal import Platform
@@ -119,7 +118,7 @@ class Flyte:
         self.endpoint = settings.platform.endpoint
         self._remote = FlyteRemote(settings, project, domain)
         try:
-            self._client = RawSynchronousFlyteClient(settings.platform)
+            self._client = self._remote.client.raw
         except OSError as error:  # Without verification the client fetches the server's certificate at once.
             raise self._no_answer(str(error)) from None
 
