@@ -52,7 +52,7 @@ class Test:
     that runs the check of an assertion. It raises ValueError, TypeError or RecursionError for an invalid output."""
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)  # Programs of a problem come one after another, and its tests can take hundreds of megabytes.
 def read_gold(gold: str, longest_output: int) -> list[Test]:
     """Return the tests of a gold answer; a program can write ``longest_output`` bytes.
 
