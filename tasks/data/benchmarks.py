@@ -193,7 +193,8 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
     return {
         row["prompt_id"]: shorten(row["answer"], _SHOWN_CHARACTERS)
         for row, verdict in zip(rows, verdicts, strict=True)
-        if verdict.outcome is not expected or plain_text(row["answer"]).lower().strip(" .") in _NO_ANSWERS
+        if verdict.outcome is not expected
+        or (not programs and plain_text(row["answer"]).lower().strip(" .") in _NO_ANSWERS)
     }
 
 
