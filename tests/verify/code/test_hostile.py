@@ -33,6 +33,11 @@ PRINTS = {
     "right, but not the end": f"{RIGHT}\nimport sys\nsys.stdout.flush()\nclass Bad: flush = None\nsys.stdout = Bad()",
     "right, but with a status": f"{RIGHT}\nexit(3)",
     "ends on a signal": f"{RIGHT}\nimport sys; sys.stdout.flush(); import ctypes; ctypes.string_at(0)",
+    "calls Linux as a program of 32 bits, around the filter": (
+        f"{RIGHT}\nimport ctypes, mmap\npage = mmap.mmap(-1, 4096, prot=7)\n"
+        "page.write(bytes.fromhex('b814000000cd80c3'))  # getpid\n"
+        "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()"
+    ),
     "not Python": "this is no program",
     "a null byte": "print(5)\0",
     "half of a surrogate pair": "print(5) # \ud83d",
