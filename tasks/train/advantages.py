@@ -166,6 +166,7 @@ def _scale(score_R: Tensor, groups: _Groups, settings: AdvantageSettings) -> Ten
     if settings.scale == "none":
         return torch.ones_like(count_G)
     if settings.scale == "batch_std":
+        # Of equal rewards, or of one, there is no spread to divide by.
         kept_R = score_R[groups.kept_R]
         spread = float(kept_R.std()) if len(kept_R.unique()) > 1 else 1.0
         return torch.full_like(count_G, spread + settings.epsilon)
