@@ -200,7 +200,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("the empty set has these names too", r"\\varnothing(?![a-zA-Z])|^\s*(?:Ø|ø|\\O)\s*$", r"\\emptyset "),
     ("and has these names too", r"\\(?:land|wedge)(?![a-zA-Z])", r"\\text{ and }"),
     ("or has these names too", r"\\(?:lor|vee)(?![a-zA-Z])", r"\\text{ or }"),
-    ("relations have these names too", r"\\(l|g)eq(?:slant|q)(?![a-zA-Z])", r"\\\1e "),
+    ("relations have these names too", r"\\(l|g)eq(?:slant|q)?(?![a-zA-Z])", r"\\\1e "),
     (
         "sets of numbers have these names too",
         r"\\(?:mathbb|mathbf|Bbb)\s*([RNZQC])(?![a-zA-Z])|\\(?:mathbf|Bbb)\s*\{([RNZQC])\}",
