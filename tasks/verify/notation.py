@@ -24,6 +24,7 @@ _MODULUS = rf"(\(\s*)?(?:\\[bp]?mod(?![a-zA-Z])|{_TEXT}\s*mod\s*\}}){_GAP}*\{{?\
 _SEPARATOR = re.compile(r"\s*,\s*|\s*,?\s*\\text\s*\{\s*(?:and|or)\s*\}\s*|\s+(?:and|or)\s+")
 _BRACKETS = re.compile(r"([\[\]])([^\[\],;]+[,;][^\[\],;]+)([\[\]])")
 _UNIT = re.compile(r"(?<![a-zA-Z\\])(?:i(?![a-zA-Z{_])(?<!\{i(?=\}))|I(?=\s*\^))|(?:(?<=frac|sqrt)|(?<=[}^]))\{i\}")
+_DEGREES = re.compile(rf"({_NUMBER})\s*\^\s*(?:\\circ(?![a-zA-Z])|\{{\s*\\circ\s*\}})")
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
 _VULGAR = (
@@ -230,6 +231,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         "a function needs no backslash",
         rf"(?<![a-zA-Z\\{{])({_FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
         r"\\\1",
+    ),
+    (
+        "the degrees of a function's angle count: cos 60° is 1/2",
+        r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])[^=,;]*?\^\s*\{?\s*\\circ[^=,;]*",
+        lambda found: _DEGREES.sub(r"\\frac{\1\\pi}{180}", found[0]),
     ),
     ("a root is of the whole number", r"\\sqrt\s*(\d{2,})", r"\\sqrt{\1}"),
     (

@@ -102,7 +102,8 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"2\pi\sqrt m", {C: [r"2\sqrt{m}\pi"], W: [r"2\pi m"]}),
     ("a, b, c", {C: ["c, b, a"], W: ["a, b"]}),
     ("2ab", {C: ["2ba"], W: ["2"]}),
-    ("90", {C: ["90\u00b0"]}),
+    ("90", {C: ["90\u00b0"], W: [r"\frac{\pi}{2}"]}),  # a problem says which it wants
+    (r"\cos 58^\circ", {C: [r"\sin 32^{\circ}", r"-\cos(122\degree)"], W: [r"\cos 58", r"\sin 58^\circ"]}),
     # million is a factor; a number, words and another number are one quantity, which is compared as a text
     ("3000000", {C: [r"3 \text{ million}", r"\$3 million", r"\text{3 million dollars}"], W: ["3 billion"]}),
     ("3000000000000", {C: ["3 trillion", r"\text{\$3,000,000,000,000}", "3000000000000 USD"]}),
