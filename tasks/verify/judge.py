@@ -21,6 +21,7 @@ from tasks.verify.notation import (
     plain_text,
     readings,
     without_modulus,
+    without_named_sets,
     words,
 )
 from tasks.verify.verdicts import Outcome
@@ -68,6 +69,7 @@ def _compare(gold: str, answer: str) -> Outcome:
 
 
 def _compare_values(gold: str, answer: str) -> Outcome:
+    gold, answer = without_named_sets(gold), without_named_sets(answer)
     if is_compound(gold) or is_compound(answer):
         return Outcome.CORRECT if plain_text(gold) == plain_text(answer) else Outcome.WRONG
     expected = words(gold)

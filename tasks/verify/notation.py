@@ -445,6 +445,18 @@ def plain_text(text: str) -> str:
     return " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").split())
 
 
+_SETS = (
+    (re.compile(r"(?:the set of )?(?:all|any) real(?:s| numbers?| values?)?(?: (?:of )?[a-z])?"), r"\mathbb{R}"),
+    (re.compile(r"(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|(?:the )?empty set"), r"\emptyset"),
+)
+
+
+def without_named_sets(text: str) -> str:
+    """Return the sign of a set that an answer names in words, as for all real numbers; else the answer."""
+    name = plain_text(text).lower().rstrip(" .")
+    return next((sign for pattern, sign in _SETS if pattern.fullmatch(name)), text)
+
+
 def mixed_text(text: str) -> str | None:
     """Return letters, digits and punctuation as plain text, as June 20 and A,C; None if there is other content."""
     plain = re.sub(" ?([,;]) ?", r"\1", plain_text(text))

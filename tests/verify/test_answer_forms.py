@@ -134,7 +134,8 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("xyz", {C: ["zyx"]}),
     ("abc", {C: ["cba"]}),
     ("red, blue", {C: [r"\text{blue and red}"]}),
-    (r"\text{no solution}", {C: ["No solution."]}),
+    (r"\text{no solution}", {C: ["No solution.", r"\varnothing"], W: ["0", "no integer solution"]}),
+    (r"(-\infty,\infty)", {C: [r"\text{All real numbers}", "\u211d"], W: [r"\text{all positive real numbers}", "R"]}),
     # choices: a letter, a value, or both
     ("C", {C: [r"\textbf{(C)}\ 12", r"\text{(C) 12}", "(C) 12", "C: 12", r"\textbf{(C)}\ x^2"], W: ["(D) 12", "12"]}),
     (r"\textbf{(C)}\ 12", {C: ["C", "(C)", r"\text{C}", "12", "(C) 12"], W: ["D", "13", "(D) 12", "(C) 13", "12C"]}),
