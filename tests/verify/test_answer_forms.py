@@ -75,8 +75,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("385", {C: [r"\sum_{k=1}^{10} k^2"]}),
     # sets
     (r"\emptyset", {C: [r"\varnothing"]}),
-    (r"\{x|x<0\}", {C: [r"(-\infty,0)", r"\left\{x\in\mathbb{R} \mid x<0\right\}", "x<0"], W: [r"\{x : x\leq0\}"]}),
-    (r"\{x \mid x \geq 3\}", {C: [r"[3,\infty)", r"x\geqslant 3"], W: [r"\{x \mid x \leq 3\}"]}),
+    (r"\{x|x\geq0\}", {C: [r"[0,\infty)", r"\left\{x\in\mathbb{R} \mid x\geq0\right\}", "x>=0"], W: [r"\{x : x>0\}"]}),
     (r"\mathbb{R}\setminus\{0\}", {C: [r"\mathbb{R} \backslash \{0\}", r"\mathbb{R}-\{0\}"], W: [r"\mathbb{R}-\{1\}"]}),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", {C: [r"\begin{pmatrix}1\\[2pt]2\end{pmatrix}"]}),
     (
