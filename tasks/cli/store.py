@@ -38,7 +38,7 @@ def lineage_json(store: Store, wanted: str) -> str:
         "store": store.ref.uri,
         "artifact": root.folder,
         "artifacts": {name: manifest.model_dump(mode="json") for name, manifest in lineage.manifests.items()},
-        "missing": lineage.missing,
+        "missing": {name: error.message for name, error in lineage.missing.items()},
     }
     return json.dumps(values, indent=1)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
-from tasks.errors import DamagedError, DataError
+from tasks.errors import DataError
 from tasks.evaluate.statistics import Interval
 from tasks.settings.base import FlyteModel, flat
 from tasks.store.layout import ACCURACY_FILE, METRICS_FILE, Kind
@@ -198,8 +198,8 @@ def load_history(
     if not evaluations:
         raise DataError("report: no evaluation was given; a report needs at least that of the base policy.")
     lineage = ancestry(store, dict.fromkeys([*evaluations, *([last] if last else []), *unfinished]))
-    for problem in lineage.missing.values():
-        raise DamagedError(problem)
+    for error in lineage.missing.values():
+        raise error
     manifests = {manifest.ref: manifest for manifest in lineage.manifests.values()}
     evaluated = sorted(
         (_read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),

@@ -9,13 +9,14 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import psutil
 
 from tasks.errors import ArtifactError, DamagedError
+from tasks.process.logs import bar
 from tasks.store.layout import STAGING
 from tasks.store.records import FileEntry
 
@@ -26,8 +27,10 @@ RESTORE = (
 
 _FILES_AT_ONCE = min(8, os.cpu_count() or 1)
 """Number of files that are hashed in parallel."""
-OBJECTS_AT_ONCE = 16
+OBJECTS_AT_ONCE = 32
 """Number of small objects that are read in parallel."""
+_BAR_FROM_ITEMS = 500
+"""Number of requests, in parallel, that take about a second."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)$")
@@ -51,16 +54,24 @@ class StoredFile(NamedTuple):
     """Unix seconds."""
 
 
-def thread_map(function: Callable[[Item], Made], items: Sequence[Item], at_once: int = _FILES_AT_ONCE) -> list[Made]:
+def thread_map(
+    function: Callable[[Item], Made], items: Sequence[Item], at_once: int = _FILES_AT_ONCE, title: str = ""
+) -> list[Made]:
     """Apply a function to items in threads, and return the results in the order of the items.
 
     It is for functions that wait for a disk or a server. The first error is raised; calls that have not begun by then
-    are not made.
+    are not made. A ``title`` is that of a progress bar, which many items have.
     """
     if len(items) < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(at_once, len(items))) as pool:
-        return list(pool.map(function, items))
+    results = []
+    shown = bar(title, len(items)) if title and len(items) >= _BAR_FROM_ITEMS else nullcontext()
+    with shown as progress, ThreadPoolExecutor(min(at_once, len(items))) as pool:
+        for result in pool.map(function, items):
+            results.append(result)
+            if progress:
+                progress.advance()
+    return results
 
 
 def sha256(path: Path) -> str:

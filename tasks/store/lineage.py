@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tasks.errors import ArtifactError, DamagedError
+from tasks.errors import DamagedError
 from tasks.store.files import OBJECTS_AT_ONCE, StoredFile, thread_map
-from tasks.store.layout import KINDS, MADE, MANIFEST, PROGRESS, RUNS
+from tasks.store.layout import KINDS, MADE, PROGRESS, RUNS
 from tasks.store.records import ArtifactRef, Manifest
-from tasks.store.store import Store
+from tasks.store.store import Store, artifacts_among
 from tasks.store.work import MadeRecord
 
 _OF_RUN = re.compile(rf"{RUNS}/([0-9a-f]{{16}})\.json")
@@ -21,7 +21,7 @@ class Lineage:
     """Artifacts and their parents. An artifact is named by its folder, as in ``policy/0123456789abcdef``."""
 
     manifests: Mapping[str, Manifest]
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, DamagedError] = field(default_factory=dict)
     """Reasons why manifests are missing, by artifact."""
 
     @cached_property
@@ -71,25 +71,29 @@ class Lineage:
         ]
 
 
-def ancestry(store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | None = None) -> Lineage:
+def ancestry(
+    store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | None = None, copied: bool = True
+) -> Lineage:
     """Read the manifests of artifacts and of their ancestors, through parents of these roles or of all roles.
 
+    Local copies are read only if ``copied``.
+
     Raises:
-        ArtifactError: the disk or the server fails.
+        ArtifactError: the disk or the server fails, or another version of the code wrote an artifact.
     """
     manifests: dict[str, Manifest] = {}
-    missing: dict[str, str] = {}
+    missing: dict[str, DamagedError] = {}
     generation = list(refs)
     while generation:
         parents = []
-        for ref, manifest in zip(generation, store.read_manifests(generation), strict=True):
+        for ref, manifest in zip(generation, store.read_manifests(generation, copied), strict=True):
             if isinstance(manifest, Manifest):
                 manifests[ref.folder] = manifest
                 parents += [
                     ref for role, refs in manifest.parents.items() if roles is None or role in roles for ref in refs
                 ]
             else:
-                missing[ref.folder] = manifest.message
+                missing[ref.folder] = manifest
         unread = {ref.folder: ref for ref in parents if ref.folder not in manifests and ref.folder not in missing}
         generation = list(unread.values())
     return Lineage(manifests, missing)
@@ -122,25 +126,18 @@ def read_contents(store: Store) -> Contents:
     Raises:
         ArtifactError: the disk or the server fails, or another version of the code wrote an artifact.
     """
-    storage = store.storages[-1]
-    files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in storage.listing(area).items()}
-    refs = [
-        ArtifactRef.of(key.removesuffix(f"/{MANIFEST}"))
-        for key in sorted(files)
-        if key.split("/")[0] in KINDS and key.split("/")[2:] == [MANIFEST]
-    ]
-    results = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
-    for result in results.values():
-        if isinstance(result, ArtifactError) and not isinstance(result, DamagedError):
-            raise result
+    files = store.listing((*KINDS, PROGRESS, MADE, RUNS))
+    refs = artifacts_among(files)
+    results = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, False, "read manifests"), strict=True))
     keys = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{match[1]}"] for key in files if (match := _OF_RUN.fullmatch(key))}
-    for key, text in zip(keys, thread_map(storage.read, keys, OBJECTS_AT_ONCE), strict=True):
+    texts = thread_map(store.storages[-1].read, keys, OBJECTS_AT_ONCE, "read records")
+    for key, text in zip(keys, texts, strict=True):
         if record := MadeRecord.parse(text):
             records[key] = [ref.folder for ref in record.listed]
     return Contents(
         manifests={name: result for name, result in results.items() if isinstance(result, Manifest)},
-        missing={name: result.problem for name, result in results.items() if not isinstance(result, Manifest)},
+        missing={name: result for name, result in results.items() if isinstance(result, DamagedError)},
         files=files,
         records=records,
     )

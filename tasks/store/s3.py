@@ -14,7 +14,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from tenacity import (
 
 from tasks.errors import ArtifactError, DamagedError, SettingsError
 from tasks.process.logs import bar, logger
-from tasks.store.files import RESTORE, StoredFile, atomic_path, disk_fix, sha256, thread_map
+from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, atomic_path, disk_fix, sha256, thread_map
 from tasks.store.records import FileEntry
 
 PART_BYTES = 8 * 2**20
@@ -144,7 +144,7 @@ def connect(timeout: float | None = None) -> s3fs.S3FileSystem:
             "retries": {"mode": "standard", "total_max_attempts": 1},
             # Few servers except Amazon's support bucket names in host names.
             "s3": {"addressing_style": variable("FLYTE_AWS_ADDRESSING_STYLE") or ("path" if endpoint else "auto")},
-            "max_pool_connections": 2 * PARTS_AT_ONCE,
+            "max_pool_connections": OBJECTS_AT_ONCE,
             "user_agent": "mu-grpo",
         },
         session=session,
@@ -246,7 +246,8 @@ class Bucket:
         with self._explain_errors(key):
             for start in range(0, size, PART_BYTES):
                 try:
-                    digest.update(self._part(key, start, min(start + PART_BYTES, size)))
+                    with self._slots if size > _MEGABYTE else nullcontext():
+                        digest.update(self._part(key, start, min(start + PART_BYTES, size)))
                 except FileNotFoundError:
                     return None
         return digest.hexdigest()

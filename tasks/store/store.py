@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -24,6 +24,7 @@ from tasks.store.files import (
     OBJECTS_AT_ONCE,
     RESTORE,
     Folder,
+    StoredFile,
     check,
     digests,
     disk_errors,
@@ -32,7 +33,7 @@ from tasks.store.files import (
     staging_folder,
     thread_map,
 )
-from tasks.store.layout import MANIFEST, MARKER, Kind
+from tasks.store.layout import KINDS, MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
 from tasks.store.records import (
     SCHEMA,
@@ -94,6 +95,12 @@ def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[
     origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
     content = {name: entry.sha256 for name, entry in files.items()}
     return hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
+
+
+def artifacts_among(keys: Iterable[str]) -> list[ArtifactRef]:
+    """Return references to the artifacts whose manifests are among the keys of a store, with abbreviated digests."""
+    folders = (key.split("/") for key in sorted(keys))
+    return [ArtifactRef.of(f"{kind}/{name}") for kind, name, *file in folders if kind in KINDS and file == [MANIFEST]]
 
 
 class Store:
@@ -249,28 +256,36 @@ class Store:
         for storage in self.storages:
             storage.write(name, text.encode())
 
-    def delete(self, name: str) -> list[str]:
-        """Delete a folder or a file and its local copy; manifests go first: half-deleted artifacts do not count.
+    def delete(self, *names: str, keys: Collection[str] = ()) -> list[str]:
+        """Delete folders and files with their local copies; manifests go first: half-deleted artifacts do not count.
+
+        ``keys`` are those of all files with these names, if the store has been listed already.
 
         Returns:
-            The objects that the server refuses to delete, each with the reason.
+            The objects that the server refuses to delete, each with the reason; after a manifest, no data is deleted.
         """
-        keys = [list(storage.listing(name)) or [name] for storage in self.storages]
-        return [
-            refused
-            for manifests in (True, False)
-            for storage, its_keys in zip(self.storages, keys, strict=True)
-            for refused in storage.delete([key for key in its_keys if key.endswith(f"/{MANIFEST}") is manifests])
-        ]
+        keys = keys or self.listing(names)
+        copies = [key for name in names for key in self.local.listing(name) or [name]]
+        refused: list[str] = []
+        for manifests in (True, False):
+            for storage, its_keys in zip(self.storages, (copies, keys), strict=False):
+                refused += storage.delete([key for key in its_keys if key.endswith(f"/{MANIFEST}") is manifests])
+            if refused:
+                break
+        return refused
 
-    def refs(self, kind: Kind) -> list[ArtifactRef]:
-        """Return references to all artifacts of a kind, with abbreviated digests."""
-        keys = [key.split("/") for key in self.storages[-1].listing(kind)]
-        return [ArtifactRef(kind=kind, digest=parts[1]) for parts in keys if parts[2:] == [MANIFEST]]
+    def listing(self, areas: Iterable[str]) -> dict[str, StoredFile]:
+        """Return size and age of every file of areas, by key; on S3 those of the bucket and not of the local copy."""
+        listings = thread_map(self.storages[-1].listing, [*areas], OBJECTS_AT_ONCE)
+        return {key: file for files in listings for key, file in files.items()}
 
-    def manifests(self, kind: Kind) -> list[Manifest]:
-        """Return the manifests of all artifacts of a kind, the latest first."""
-        manifests = map(_unwrap, self.read_manifests(self.refs(kind)))
+    def refs(self, *kinds: Kind) -> list[ArtifactRef]:
+        """Return references to all artifacts of some kinds, with abbreviated digests."""
+        return artifacts_among(self.listing(kinds))
+
+    def manifests(self, *kinds: Kind, title: str = "") -> list[Manifest]:
+        """Return the manifests of all artifacts of some kinds, the latest first; see ``thread_map`` for ``title``."""
+        manifests = map(_unwrap, self.read_manifests(self.refs(*kinds), title=title))
         return sorted(manifests, key=lambda manifest: -manifest.timings.finished)
 
     def manifest(self, ref: ArtifactRef) -> Manifest:
@@ -281,22 +296,26 @@ class Store:
         """
         return _unwrap(self.read_manifests([ref])[0])
 
-    def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
-        """Return each artifact's manifest, or the error of its read; read local copies only if ``copied``."""
+    def read_manifests(
+        self, refs: Sequence[ArtifactRef], copied: bool = True, title: str = ""
+    ) -> list[Manifest | DamagedError]:
+        """Return each artifact's manifest, or what is wrong with it; read local copies only if ``copied``.
+
+        Raises:
+            ArtifactError: the disk or the server fails, or another version of the code wrote an artifact.
+        """
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
         read = self.read_note if copied else self.storages[-1].read
-        texts = thread_map(read, keys, OBJECTS_AT_ONCE)
+        texts = thread_map(read, keys, OBJECTS_AT_ONCE, title)
         return [self._parse_manifest(ref, text) for ref, text in zip(refs, texts, strict=True)]
 
-    def _parse_manifest(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
+    def _parse_manifest(self, ref: ArtifactRef, text: bytes | None) -> Manifest | DamagedError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
         if text is None:
             return DamagedError.of(name, f"missing, so {ref} is not in this store", RESTORE)
+        check_schema(name, text)
         try:
-            check_schema(name, text)
             return Manifest.model_validate_json(text)
-        except ArtifactError as error:
-            return error
         except ValueError as error:
             return DamagedError.of(name, "not a manifest", RESTORE, str(error))
 
@@ -392,7 +411,7 @@ def _is_json(text: bytes | None) -> bool:
         return False
 
 
-def _unwrap(result: Manifest | ArtifactError) -> Manifest:
-    if isinstance(result, ArtifactError):
+def _unwrap(result: Manifest | DamagedError) -> Manifest:
+    if isinstance(result, DamagedError):
         raise result
     return result

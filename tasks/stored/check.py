@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rich.filesize import decimal
@@ -12,7 +12,7 @@ from tasks.formats import first_names
 from tasks.process.logs import bar
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_errors, thread_map
-from tasks.store.layout import MANIFEST
+from tasks.store.layout import KINDS, MANIFEST
 from tasks.store.lineage import Contents, ancestry, read_contents
 from tasks.store.records import FileEntry
 from tasks.store.store import Storage, content_digest
@@ -40,12 +40,12 @@ class Findings:
     """The result of a check: the faults, and the amount that was read."""
 
     faults: list[Fault]
-    descendants: dict[str, list[str]]
-    """Descendants of every artifact with a fault."""
     artifacts: int
     files: int
     bytes: int
     """Number of bytes that were read."""
+    descendants: dict[str, list[str]] = field(default_factory=dict)
+    """Descendants of every artifact with a fault."""
 
 
 def check_store(store: Store, wanted: str | None = None) -> Findings:
@@ -59,18 +59,26 @@ def check_store(store: Store, wanted: str | None = None) -> Findings:
         ArtifactError: the disk or the server fails.
     """
     with disk_errors(store.root):
-        contents = read_contents(store)
-        if wanted is None:
-            recorded = (name for names in contents.records.values() for name in names)  # It may be gone altogether.
-            roots = [*contents.manifests, *contents.missing, *recorded]
-        elif wanted == RUN:
-            roots = [find_reports(store)[0].ref.folder]
-        elif wanted == LATEST:
-            roots = [find_artifact(store, wanted).folder]
-        else:
-            # All folders are searched, because an artifact without its manifest is checked too.
-            roots = [match_artifact(contents.folders, wanted)]
-        return _check(store.storages[-1], contents, contents.ancestors(roots))
+        contents = read_contents(store) if wanted is None else _read_ancestry(store, wanted)
+        findings = _check(store, contents)
+        # The whole store is read only for the descendants of damaged artifacts, because that takes long on S3.
+        whole = read_contents(store) if wanted and findings.faults else contents
+        descendants = {fault.artifact: sorted(whole.descendants(fault.artifact)) for fault in findings.faults}
+        return replace(findings, descendants=descendants)
+
+
+def _read_ancestry(store: Store, wanted: str) -> Contents:
+    """Return an artifact and its ancestors, with the files of all artifacts."""
+    listed = Contents({}, files=store.listing(KINDS))
+    if wanted == RUN:
+        root = find_reports(store)[0].ref
+    elif wanted == LATEST:
+        root = find_artifact(store, wanted)
+    else:
+        # All folders are searched, because an artifact without its manifest is checked too.
+        root = ArtifactRef.of(match_artifact(listed.folders, wanted))
+    lineage = ancestry(store, [root], copied=False)
+    return replace(listed, manifests=lineage.manifests, missing=lineage.missing)
 
 
 def check_bucket(store: Store, ends: Iterable[ArtifactRef]) -> None:
@@ -94,20 +102,23 @@ def check_bucket(store: Store, ends: Iterable[ArtifactRef]) -> None:
         raise DamagedError(f"{store.ref.uri}: missing or incomplete in the bucket: {named}. {RESTORE}")
 
 
-def _check(storage: Storage, contents: Contents, scope: set[str]) -> Findings:
-    names = sorted(scope & contents.manifests.keys())
+def _check(store: Store, contents: Contents) -> Findings:
+    """Check artifacts with their ancestors, and the artifacts that records name: they may be gone altogether."""
+    recorded = (name for names in contents.records.values() for name in names)
+    scope = contents.ancestors([*contents.manifests, *contents.missing, *recorded])
+    names = sorted(contents.manifests)
     expected = {f"{name}/{file}": entry for name in names for file, entry in contents.manifests[name].files.items()}
     stored = [contents.files.get(key) for key in expected]
     faults, read = [*_manifest_faults(contents, scope)], 0
-    with bar("check", len(expected)) as progress, ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        found = pool.map(partial(_fault, storage), expected, stored, expected.values())
+    at_once = OBJECTS_AT_ONCE if store.remote else _FILES_AT_ONCE
+    with bar("check", len(expected)) as progress, ThreadPoolExecutor(at_once) as pool:
+        found = pool.map(partial(_fault, store.storages[-1]), expected, stored, expected.values())
         for file, fault in zip(stored, found, strict=True):
             read += file.bytes if file else 0
             progress.advance(note=decimal(read))
             faults += [fault] if fault else []
     return Findings(
         faults=sorted(faults, key=lambda fault: (fault.artifact, fault.file)),
-        descendants={fault.artifact: sorted(contents.descendants(fault.artifact)) for fault in faults},
         artifacts=len(names),
         files=len(expected),
         bytes=read,
@@ -120,7 +131,7 @@ def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault
         manifest = contents.manifests.get(name)
         found = ""
         if manifest is None:
-            found = contents.missing.get(name, _MISSING)
+            found = contents.missing[name].problem if f"{name}/{MANIFEST}" in contents.files else _MISSING
         elif manifest.ref.folder != name:
             found = f"that of {manifest.ref}"
         elif (content := content_digest(manifest.kind, manifest.files, manifest.parents)) != manifest.digest:

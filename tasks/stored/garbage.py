@@ -8,10 +8,11 @@ stages stay too. A step on another machine that holds no lease, because it saves
 import json
 import shlex
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
+from itertools import chain
 
 from filelock import FileLock, Timeout
 
@@ -26,6 +27,9 @@ from tasks.store.records import Manifest
 from tasks.stored.runs import run_key
 
 _HOUR = 3600.0
+_OBJECTS_AT_ONCE = 250
+"""Number of artifacts that are deleted together on S3. Work that begins is noticed between two such batches."""
+_LOCKS = "leases"
 _ENDS: tuple[Kind, ...] = ("report", "study", "laboratory", "reproduction")
 """Kinds of artifacts with which runs end."""
 
@@ -39,14 +43,16 @@ class Item:
     name: str
     """Key of the item in the store."""
     bytes: int
+    keys: Sequence[str]
+    """Keys of its files."""
 
 
 @dataclass(frozen=True)
 class Garbage:
     """Files and folders that can be deleted, and the number of artifacts that stay."""
 
-    items: list[Item]
-    """Items in the order of deletion."""
+    batches: list[list[Item]]
+    """Items that are deleted together, in the order of deletion."""
     runs: int
     """Number of finished runs, whose artifacts all stay."""
     kept: int
@@ -55,6 +61,11 @@ class Garbage:
     """Number of artifacts that stay although they belong to no finished run."""
     work: RunningWork
     """Work that was running when the store was read."""
+
+    @property
+    def items(self) -> list[Item]:
+        """All items, in the order of deletion."""
+        return [*chain(*self.batches)]
 
 
 def find_garbage(store: Store, hours: float = 24) -> Garbage:
@@ -71,7 +82,8 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         artifacts, of_runs = contents.manifests.keys(), contents.ancestors(ends)
         # A missing end is a run that was deleted, although a comparison of runs descends from it.
         lost = (name for name in sorted(of_runs - artifacts) if name.partition("/")[0] not in _ENDS)
-        unknown = {**dict.fromkeys(lost, "missing"), **contents.missing}
+        unreadable = {name: error.problem for name, error in contents.missing.items()}
+        unknown = {**dict.fromkeys(lost, "missing"), **unreadable}
         for name, why in unknown.items():
             raise ArtifactError(
                 f"{store.ref.uri}/{name}/{MANIFEST}: {why}, so its parents are unknown, and nothing can be "
@@ -83,17 +95,30 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         in_use = contents.ancestors(artifacts if work.keys else young) & artifacts
         sets = {shard_set(contents.manifests[name]) for name in in_use} - {None}
         kept = of_runs | in_use | {name for name in artifacts if shard_set(contents.manifests[name]) in sets}
-        # Children go first, so that after an interruption every remaining artifact has its parents.
-        edges = {name: {*contents.parents[name]} & artifacts - kept for name in sorted(artifacts - kept)}
-        garbage = [*TopologicalSorter(edges).static_order()][::-1]
-        items = [
-            *_records(contents, {*garbage}, before),
-            *(_folder(contents, name.partition("/")[0], name) for name in garbage),
-            *_unfinished(contents, work, before),
-            *_locks(store, work, before),
+        garbage = artifacts - kept
+        groups = [
+            [*_unfinished(contents, work, before)],
+            [*_locks(store, work, before)],  # before artifacts, because every lock is tested before each batch of these
+            [*_records(contents, garbage, before)],
+            *(
+                [_folder(contents, name.partition("/")[0], name) for name in names]
+                for names in _order(contents, garbage)
+            ),
         ]
+        size = _OBJECTS_AT_ONCE if store.remote else 1
+        batches = [group[start : start + size] for group in groups for start in range(0, len(group), size)]
         runs = {run_key(manifest) for manifest in ends.values()}
-        return Garbage(items, len(runs), len(kept), len(kept - of_runs), work)
+        return Garbage(batches, len(runs), len(kept), len(kept - of_runs), work)
+
+
+def _order(contents: Contents, garbage: set[str]) -> Iterator[list[str]]:
+    """Yield artifacts after those that descend from them, so that every artifact always has its parents."""
+    children = {name: garbage.intersection(contents.children.get(name, ())) for name in garbage}
+    sorter = TopologicalSorter(children)
+    sorter.prepare()
+    while names := sorter.get_ready():
+        yield sorted(names)
+        sorter.done(*names)
 
 
 def shard_set(manifest: Manifest) -> str | None:
@@ -110,7 +135,8 @@ def _records(contents: Contents, garbage: set[str], before: float) -> Iterator[I
         file = contents.files[key]
         lost = not {*names} <= contents.manifests.keys() and file.modified <= before
         if lost or garbage & {*names}:
-            yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
+            kind = "records of runs" if key.startswith(f"{RUNS}/") else "records of work"
+            yield Item(kind, key, file.bytes, [key])
 
 
 def _unfinished(contents: Contents, work: RunningWork, before: float) -> Iterator[Item]:
@@ -128,7 +154,7 @@ def _unfinished(contents: Contents, work: RunningWork, before: float) -> Iterato
 def _locks(store: Store, work: RunningWork, before: float) -> Iterator[Item]:
     for path in sorted((store.root / LEASES).glob("*.lock")):
         if path.stem not in work.keys and path.stat().st_mtime <= before:
-            yield Item("leases", f"{LEASES}/{path.name}", 0)
+            yield Item(_LOCKS, f"{LEASES}/{path.name}", 0, [])
 
 
 def _changed(contents: Contents, name: str) -> float:
@@ -139,7 +165,8 @@ def _changed(contents: Contents, name: str) -> float:
 
 
 def _folder(contents: Contents, kind: str, name: str) -> Item:
-    return Item(kind, name, sum(file.bytes for file in contents.folders[name].values()))
+    files = contents.folders[name]
+    return Item(kind, name, sum(file.bytes for file in files.values()), [f"{name}/{file}" for file in files])
 
 
 def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
@@ -152,38 +179,36 @@ def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
     """
     deleted = []
     sweep(store.root)
-    # Locks go first, because every lock that remains is tested before each artifact.
-    ordered = sorted(garbage.items, key=lambda item: not item.name.startswith((f"{PROGRESS}/", f"{LEASES}/")))
-    with disk_errors(store.root), bar("delete", len(ordered)) as progress:
-        for item in ordered:
-            if _delete(store, garbage.work, item.name):
-                deleted.append(item)
-            progress.advance(note=item.name)
-    return replace(garbage, items=deleted)
+    with disk_errors(store.root), bar("delete", len(garbage.items)) as progress:
+        for batch in garbage.batches:
+            deleted.append(_delete(store, garbage.work, batch))
+            progress.advance(len(batch), note=batch[-1].name)
+    return replace(garbage, batches=deleted)
 
 
-def _delete(store: Store, work: RunningWork, name: str) -> bool:
-    """Delete an item unless it is in use; return whether it was deleted."""
-    area, _, key = name.partition("/")
-    key = key.removesuffix(".lock")
-    if area not in (LEASES, PROGRESS):
-        free = not work.locked() and not work.started()
-        if free:
-            _delete_folder(store, name)
-        return free
-    with _lock(store, key) as acquired:
-        free = acquired and key not in work.started()
-        if free and area == PROGRESS:
-            _delete_folder(store, name)
-        return free
-
-
-def _delete_folder(store: Store, name: str) -> None:
-    if refused := store.delete(name):
-        raise ArtifactError(
-            f"{refused[0]}: still there after its deletion ({len(refused)} objects are). Allow these credentials to "
-            "delete, then start the same command again."
-        )
+def _delete(store: Store, work: RunningWork, items: Sequence[Item]) -> list[Item]:
+    """Delete the items that are not in use, and return them."""
+    started = work.started()
+    idle = not started and not work.locked()
+    free = []
+    with ExitStack() as locks:
+        for item in items:
+            area, _, key = item.name.partition("/")
+            key = key.removesuffix(".lock")
+            if area in (LEASES, PROGRESS):
+                is_free = locks.enter_context(_lock(store, key)) and key not in started
+            else:
+                is_free = idle
+            free += [item] if is_free else []
+        # The lock deletes its file itself.
+        doomed = [item for item in free if item.kind != _LOCKS]
+        keys = [key for item in doomed for key in item.keys]
+        if refused := store.delete(*(item.name for item in doomed), keys=keys):
+            raise ArtifactError(
+                f"{refused[0]}: still there after its deletion ({len(refused)} objects are). Allow these credentials "
+                "to delete, then start the same command again."
+            )
+    return free
 
 
 @contextmanager

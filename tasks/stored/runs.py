@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from tasks.errors import DamagedError, DataError, SettingsError
+from tasks.errors import DataError, SettingsError
 from tasks.formats import first_names
 from tasks.process.provenance import commit, gpu_models
 from tasks.settings import PolicySettings, PromptsSettings, RolloutSettings, RunSettings, VerifySettings
@@ -64,8 +64,8 @@ def run_of(store: Store, report: Manifest) -> Lineage:
         ArtifactError: a policy or an evaluation of the run is missing.
     """
     lineage = ancestry(store, [report.ref], ("evaluations", "policy"))
-    for reason in lineage.missing.values():
-        raise DamagedError(reason)
+    for error in lineage.missing.values():
+        raise error
     return lineage
 
 

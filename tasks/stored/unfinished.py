@@ -89,8 +89,9 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
 
     A run that has only its base policy has no algorithm yet.
     """
-    known = {kind: store.manifests(kind) for kind in _KINDS}
-    lineage = Lineage({manifest.ref.folder: manifest for manifest in chain(*known.values())})
+    manifests = store.manifests(*_KINDS, title="read manifests")
+    known = {kind: [manifest for manifest in manifests if manifest.kind == kind] for kind in _KINDS}
+    lineage = Lineage({manifest.ref.folder: manifest for manifest in manifests})
     trained = [policy for policy in known["policy"] if policy.parents.get("policy")]
     used = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
     unused: dict[tuple[str, int], dict[str, list[Manifest]]] = defaultdict(lambda: defaultdict(list))
