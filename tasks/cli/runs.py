@@ -54,7 +54,10 @@ def _save_page(text: str, page: Path) -> str:
 def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
     """Return every finished run once, even if its report was rendered several times."""
     by_key: dict[str, ComparedRun] = {}
-    for manifest in find_reports(store, seed):
+    reports = find_reports(store, seed)
+    latest = {run_key(manifest): manifest.ref for manifest in reversed(reports)}
+    store.paths([*latest.values()])  # On S3, all are fetched in parallel.
+    for manifest in reports:
         key = run_key(manifest)
         if key in by_key:  # An earlier report of this run, which finished then.
             by_key[key] = replace(by_key[key], finished=manifest.timings.finished)

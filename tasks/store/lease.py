@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import ArtifactError
 from tasks.process.logs import logger
-from tasks.store.files import thread_map
+from tasks.store.files import OBJECTS_AT_ONCE, thread_map
 from tasks.store.layout import LEASE, LEASES, PROGRESS
 from tasks.store.records import Record
 
@@ -170,6 +170,9 @@ class RunningWork:
         locked = self.locked()
         self._initial, start = self._leases(), time.monotonic()
         silent, running = dict(self._initial), set[str]()
+        if silent:
+            many, seconds = len(silent), TAKEN_OVER_AFTER
+            logger().info("%d leases are held; waiting up to %.0f s for signs of life of their holders", many, seconds)
         while silent and time.monotonic() - start < TAKEN_OVER_AFTER:
             time.sleep(LOOK)
             leases = self._leases()
@@ -200,7 +203,8 @@ class RunningWork:
             _, key, *inside = path.split("/")
             if inside[:1] == [LEASE]:
                 newest[key] = path
-        records = zip(newest, map(LeaseRecord.parse, thread_map(bucket.read, list(newest.values()))), strict=True)
+        texts = thread_map(bucket.read, list(newest.values()), OBJECTS_AT_ONCE)
+        records = zip(newest, map(LeaseRecord.parse, texts), strict=True)
         return {key: record for key, record in records if record is not None and not record.released}
 
 

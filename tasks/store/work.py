@@ -13,7 +13,7 @@ from tasks.process.interruption import defers_sigterm
 from tasks.process.logs import logger
 from tasks.process.provenance import waits
 from tasks.settings.base import Settings
-from tasks.store.files import disk_errors
+from tasks.store.files import OBJECTS_AT_ONCE, disk_errors, thread_map
 from tasks.store.layout import LEASES, MADE
 from tasks.store.records import ArtifactRef, Record, StoreRef
 from tasks.store.store import Store
@@ -78,7 +78,7 @@ def run_once(
 def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
     """Return the artifacts that the work made, or None if one is missing or damaged."""
     record = MadeRecord.parse(store.read_note(f"{MADE}/{key}.json"))
-    if record is None or not all(store.holds(ref) for ref in record.listed):
+    if record is None or not all(thread_map(store.holds, record.listed, OBJECTS_AT_ONCE)):
         return None
     logger().debug("%s: found in %s", task, store.ref.uri)
     return record.artifacts
