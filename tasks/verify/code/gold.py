@@ -1,12 +1,13 @@
 r"""Gold answers of code problems, and comparison of outputs. A gold answer is a JSON object of one of three forms.
 
-Standard input and output, as in LiveCodeBench, APPS and TACO::
+Standard input and output, as in LiveCodeBench, APPS and TACO; a text may be a list of its lines::
 
     {"inputs": ["2 3\n", ...], "outputs": ["5\n", ...]}
 
 Calls of a function, or of a method of the class Solution. An input is a list of arguments; or, as in LiveCodeBench, a
 text with one argument in JSON per line, and then the output is a text in JSON. If every output is a list of one item,
-the item is right too, as in APPS and TACO, where lists often only wrap the outputs::
+the item is right too, as in APPS and TACO, where lists often only wrap the outputs. JSON has no integers as keys: in a
+list of arguments, a dict whose every key is an integer in JSON gets integers, and in an output both are right::
 
     {"fn_name": "add", "inputs": [[2, 3], ...], "outputs": [5, ...]}
 
@@ -29,13 +30,14 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from tasks.verify.code.launcher import IMPORTED, unpack
+from tasks.verify.code.launcher import IMPORTED, pack, unpack
 
 Run = Callable[[str, str, bytes], bytes | None]
 """A function that runs a program in a mode with an input, and returns its output, or None if it failed."""
 _PREAMBLE_NAMES = {*IMPORTED, *(name for module in IMPORTED for name in dir(import_module(module)))}
 READING_SECONDS = 10.0
 """CPU seconds to read the output of a program. The longest output takes a tenth, unless it is made to be slow."""
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -83,12 +85,18 @@ def _pairs(fields: dict[str, Any], longest_output: int) -> list[Test]:
         # A problem whose every result is None would accept any function.
         wrapped = all(isinstance(one, list) and len(one) == 1 for one in outputs) and outputs != [[None]] * len(outputs)
         return [_call(name, given, expected, wrapped) for given, expected in pairs]
+    pairs = [(_joined(given), _joined(expected)) for given, expected in pairs]
     for pair in pairs:
         if not all(isinstance(text, str) for text in pair):
             raise ValueError("inputs and outputs must be texts where there is no fn_name")
         if len(pair[1].encode()) > longest_output:
             raise ValueError(f"an output is longer than the {longest_output} bytes that a program can write")
     return [_text(*pair) for pair in pairs]
+
+
+def _joined(lines: Any) -> Any:
+    """Return the text of a list of lines, as some tests of APPS and TACO have; else the value itself."""
+    return "\n".join(lines) if isinstance(lines, list) and all(isinstance(line, str) for line in lines) else lines
 
 
 def _text(given: str, expected: str) -> Test:
@@ -101,6 +109,8 @@ def _text(given: str, expected: str) -> Test:
 def _call(name: str, given: Any, expected: Any, wrapped: bool) -> Test:
     if isinstance(given, str) and isinstance(expected, str):
         given, expected = [json.loads(line) for line in given.split("\n")], json.loads(expected)
+    else:
+        given = _with_integer_keys(given)
     if not isinstance(given, list):
         raise ValueError(f"{given!r} is not a list of arguments")
 
@@ -108,7 +118,16 @@ def _call(name: str, given: Any, expected: Any, wrapped: bool) -> Test:
         (value,) = _values(output)
         return same_value(expected, value, tolerance) or (wrapped and same_value(expected[0], value, tolerance))
 
-    return Test("call", json.dumps({"call": name, "arguments": given}).encode(), holds)
+    return Test("call", json.dumps({"call": name, "arguments": pack(given)}).encode(), holds)
+
+
+def _with_integer_keys(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_integer_keys(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    are_integers = all(_INTEGER.fullmatch(key) for key in value)
+    return {int(key) if are_integers else key: _with_integer_keys(item) for key, item in value.items()}
 
 
 def _assertions(fields: dict[str, Any]) -> list[Test]:
@@ -242,10 +261,14 @@ def same_value(expected: Any, given: Any, tolerance: float) -> bool:
             and all(same_value(*pair, tolerance) for pair in zip(expected, given, strict=True))
         )
     if isinstance(expected, dict):
+        if not isinstance(given, dict):
+            return False
+        # Of integers, which JSON has turned into texts. A dict may have both 1 and "1".
+        named = {str(key) if type(key) is int else key: value for key, value in given.items()}
         return (
-            isinstance(given, dict)
-            and expected.keys() == given.keys()
-            and all(same_value(value, given[key], tolerance) for key, value in expected.items())
+            len(named) == len(given)
+            and expected.keys() == named.keys()
+            and all(same_value(value, named[key], tolerance) for key, value in expected.items())
         )
     if isinstance(expected, float) and isinstance(given, int | float):
         return _close(expected, given, tolerance)

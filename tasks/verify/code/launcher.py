@@ -226,7 +226,7 @@ def _call(text: str, names: dict[str, Any]) -> None:
     if "call" in request:
         name = request["call"]
         alone = name in own and not hasattr(own.get("Solution"), name)  # LiveCodeBench prefers the method.
-        values = [(own[name] if alone else getattr(own["Solution"](), name))(*request["arguments"])]
+        values = [(own[name] if alone else getattr(own["Solution"](), name))(*unpack(request["arguments"]))]
     else:
         scope = {name: value for name, value in own.items() if not hasattr(builtins, name)}
         scope |= {name: preamble[name] for name in IMPORTED}

@@ -28,6 +28,8 @@ def asked(gold):
 )
 def test_tests_that_call_a_function(gold):
     assert asked(gold) == [("call", {"call": "add", "arguments": [[2, 3], "a"]})]
+    assert asked(calls("f", ([{"1": {"a": 2}}], 3)))[0][1]["arguments"] == [{"dict": [[1, {"dict": [["a", 2]]}]]}]
+    assert read_gold('{"inputs": [["2", "3"]], "outputs": [["5"]]}', LONGEST)[0].given == b"2\n3"
     (test,) = read_gold(gold, LONGEST)
     assert [test.holds(output, 0.0, None) for output in (b'[{"tuple": [5]}]', b"[[6]]")] == [True, False]
 
@@ -160,7 +162,7 @@ def test_a_long_line_that_is_nearly_a_number_is_compared_at_once():
         ([1, 2], (1, 2), True),
         (1.5, 10**400, False),
         ([1, 2], {1, 2}, False),
-        ([{"a": 1.0}], [{"a": 1.0000000001}], True),
+        ([{"a": 1.0, "2": 1}], [{"a": 1.0000000001, 2: 1}], True),
         ([[0.1]], [[0.1 + 1e-5]], False),
         (5, 5.0, True),
         (5, 5.0000001, False),
@@ -168,6 +170,7 @@ def test_a_long_line_that_is_nearly_a_number_is_compared_at_once():
         (0.5, "0.5", False),
         ({"a": 1.0}, {"a": 1.1}, False),
         ({"a": 1}, {"b": 1}, False),
+        ({"1": 1}, {1: 1, "1": 1}, False),
         ({"a": 1}, [["a", 1]], False),
     ],
 )
