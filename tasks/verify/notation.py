@@ -24,6 +24,7 @@ _MODULUS = rf"(\(\s*)?(?:\\[bp]?mod(?![a-zA-Z])|{_TEXT}\s*mod\s*\}}){_GAP}*\{{?\
 _SEPARATOR = re.compile(r"\s*,\s*|\s*,?\s*\\text\s*\{\s*(?:and|or)\s*\}\s*|\s+(?:and|or)\s+")
 _BRACKETS = re.compile(r"([\[\]])([^\[\],;]+[,;][^\[\],;]+)([\[\]])")
 _UNIT = re.compile(r"(?<![a-zA-Z\\])(?:i(?![a-zA-Z{_])(?<!\{i(?=\}))|I(?=\s*\^))|(?:(?<=frac|sqrt)|(?<=[}^]))\{i\}")
+_CHINESE = "(?:(?![十百千万亿分半余多几至到或和折成])[\u4e00-\u9fff])"
 _DEGREES = re.compile(rf"({_NUMBER})\s*\^\s*(?:\\circ(?![a-zA-Z])|\{{\s*\\circ\s*\}})")
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
@@ -272,6 +273,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         _scaled,
     ),
     ("3 million is a product", rf"(?<=[\d}}])\s+{_SCALE}(?P<unit>)", _scaled),
+    ("Chinese characters behind a number are its unit, unless they change it", rf"(?<=[\d}}])\s*{_CHINESE}+\s*$", ""),
     ("words behind a number are its unit", r"(?<=[\d}])( +)([a-zA-Z]{4,}(?: [a-zA-Z]+)*)$", _in_text),
     (
         "units have powers",

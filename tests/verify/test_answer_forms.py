@@ -92,7 +92,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ),  # an open interval or a point, as the other side needs
     # units are taken off and not compared
     (r"5\text{ cm}", {C: [r"5\text{ cm}", "5", r"5\text{ m}"], W: [r"6\text{ cm}"]}),
-    ("10", {C: [r"10~\text{cm}", r"\text{10 apples}"], W: [r"10\text{x}"]}),
+    ("10", {C: [r"10~\text{cm}", r"\text{10 apples}", "10个"], W: [r"10\text{x}"], N: ["10万"]}),
     # a letter behind a number is a variable in the gold answer; in the answer too if the gold answer has it
     ("6m", {C: ["3m+3m", r"6\text{ m}"], W: ["6"]}),
     ("25 m", {C: ["25", "25m", r"25\text{ m}"], W: ["26"]}),
