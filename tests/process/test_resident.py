@@ -23,7 +23,7 @@ def test_each_slot_holds_one_object() -> None:
     engine, verifier = load_resident("engine", "a", Thing), load_resident("verifier", "a", Thing)
     assert engine is not verifier
     assert load_resident("engine", "a", Thing) is engine
-    other = load_resident("engine", "b", Thing)
+    other = load_resident("engine", "b", lambda: Thing() if engine.closed else engine)
     assert engine.closed
     assert not other.closed
     assert not verifier.closed
