@@ -32,6 +32,7 @@ PRINTS = {
     "right, but fails after it": f"{RIGHT}\nraise ValueError",
     "right, but not the end": f"{RIGHT}\nimport sys\nsys.stdout.flush()\nclass Bad: flush = None\nsys.stdout = Bad()",
     "right, but with a status": f"{RIGHT}\nexit(3)",
+    "right, but with a message": f"{RIGHT}\nexit('failed')",
     "ends on a signal": f"{RIGHT}\nimport sys; sys.stdout.flush(); import ctypes; ctypes.string_at(0)",
     "calls Linux as a program of 32 bits, around the filter": (
         f"{RIGHT}\nimport ctypes, mmap\npage = mmap.mmap(-1, 4096, prot=7)\n"
