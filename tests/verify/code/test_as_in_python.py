@@ -44,7 +44,7 @@ RESULTS = {
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n x: int\n"
         "def f(n): return str(P(n).x)",
     ),
-    "a method": (calls("f", ([[2, 3]], 5)), "def f(): pass\nclass Solution:\n def f(self, x): return sum(x)"),
+    "a method": (calls("f", ([[2, 3]], 5)), "def f(): pass\nclass Solution:\n def f(o, x): return print(x) or sum(x)"),
     "a function that it imports": (asserts("assert gcd(12, 18) == 6"), "from math import gcd"),
     "a large number": (
         f'{{"fn_name": "f", "inputs": [[4999]], "outputs": [{LARGE}]}}',
