@@ -100,7 +100,7 @@ def _start_and_work(timings: Sequence[Timings], with_gaps: bool) -> tuple[list[S
     idle_since = {one.started: one.idle_since for one in timings}
     spans = [(max(end, idle_since[start]), start) for end, (start, _) in zip(ends, steps, strict=False)]
     gaps = [_subtract(span, waited) for span in spans]
-    start, *between = [gap if 0 <= union_seconds(gap) <= _LONGEST_GAP else [] for gap in gaps]
+    start, *between = [gap if union_seconds(gap) <= _LONGEST_GAP else [] for gap in gaps]
     if timings[0].idle_since:  # The process had started for another run.
         start, between = [], [start, *between]
     return start, merge([*steps, *(span for gap in between for span in gap if with_gaps)])
