@@ -275,7 +275,7 @@ class Store:
         return refused
 
     def listing(self, areas: Iterable[str]) -> dict[str, StoredFile]:
-        """Return size and time of change of every file of areas, by key; on S3 those of the bucket and not of the local copy."""
+        """Return size and time of change of every file of areas, by key; on S3 those in the bucket alone."""
         listings = thread_map(self.storages[-1].listing, [*areas], OBJECTS_AT_ONCE)
         return {key: file for files in listings for key, file in files.items()}
 
