@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
-from tasks.settings import EngineSettings
 from tasks.settings.experiment import NamedRun, PlannedRun
 from tasks.settings.run import STAGES
 from tasks.store import ArtifactRef, Store
@@ -93,12 +92,13 @@ def engine_work(shard: Manifest) -> EngineWork | None:
     seconds, work = shard.facts.get("call_seconds"), shard.facts.get("engine_work")
     if not seconds or None in seconds or not work:
         return None
-    engine = EngineSettings.parse(shard.settings["engine"])
-    devices = len(work) * engine.tensor_parallel
+    # Plain values, because this code may not read settings that another version of it wrote.
+    kind, dtype, parallel = (shard.settings["engine"][name] for name in ("kind", "dtype", "tensor_parallel"))
+    devices = len(work) * parallel
     slowest = max(work, key=lambda one: one["passes"])
-    needed = [engine.tensor_parallel * sum(one[name] for one in work) for name in ("full_passes", "tokens")]
+    needed = [parallel * sum(one[name] for one in work) for name in ("full_passes", "tokens")]
     return EngineWork(
-        engine=(engine.kind, engine.dtype, engine.tensor_parallel),
+        engine=(kind, dtype, parallel),
         seconds=devices * sum(seconds),
         work_F=devices * np.array([slowest["passes"], slowest["rows"]], dtype=float),
         needed_F=np.array(needed, dtype=float),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -166,8 +166,8 @@ def test_engines_side_by_side_wait_for_the_slowest() -> None:
     facts = {"call_seconds": [1.0, 2.0], "engines": 2, "engine_work": work}
 
     def work_of(facts: dict[str, Any]) -> Any:
-        made: Any = SimpleNamespace(settings={"engine": {"kind": "vllm", "tensor_parallel": 2}}, facts=facts)
-        return engine_work(made)
+        engine = {"kind": "vllm", "dtype": "bfloat16", "tensor_parallel": 2, "field of another version": 1}
+        return engine_work(cast(Any, SimpleNamespace(settings={"engine": engine}, facts=facts)))
 
     one = work_of(facts)
     assert one.seconds == 3.0 * 2 * 2
