@@ -137,7 +137,7 @@ def _advantages(
     from tasks.train.scoring import draws
 
     values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
-    settings = OptimizeSettings.parse(values, f"{policy.ref} optimize")
+    settings = OptimizeSettings.parse_stored(values, policy.ref)
     advantages: list[float | None] = []
     start, updates = 0, store.manifest(policy.parents["policy"][0]).known_facts["updates"]
     sampling = store.manifest(responses.rollouts[0]).settings

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.cluster.rates import EngineRates, Rates, passes
 from tasks.cluster.steps import evaluation_calls
-from tasks.errors import DataError, SettingsError
+from tasks.errors import DataError
 from tasks.settings import EngineSettings, RunSettings
 from tasks.settings.base import flat
 from tasks.settings.cost import AssumptionSettings
@@ -52,10 +52,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     """
     from tasks.report.ledger import make_ledger
 
-    try:
-        measured = RunSettings.parse(history.settings)
-    except SettingsError as error:
-        raise DataError(f"{uri}: its run has settings that this version does not read: {error}") from None
+    measured = RunSettings.parse_stored(history.settings, uri)
     _check_same_kind(run, measured, uri)
     engine, stages, everything = measured.rollout.engine, history.stages, history.manifests.values()
     (step, row), (verifier, answer) = _decoding_rates(measured, history), _verification_rates(history)

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from tasks.errors import DeploymentError, SettingsError
+from tasks.errors import DataError, DeploymentError, SettingsError
 
 WHOLE_RUN = "settings"
 """Title of the settings of a whole run, whose fields have no prefix in messages."""
@@ -192,6 +192,23 @@ class Settings(FlyteModel):
             return super().model_validate_json(json.dumps(values, default=str))
         except ValidationError as error:
             raise SettingsError(describe(error, name or cls.title())) from None
+
+    @classmethod
+    def parse_stored(cls, values: Mapping[str, Any], place: object) -> Self:
+        """Return settings from plain values in a manifest; messages begin with ``place``, a store or an artifact.
+
+        Raises:
+            DataError: this code does not read them, because another version of it wrote them.
+        """
+        try:
+            return cls.parse(values)
+        except SettingsError as error:
+            first, *others = error.message.splitlines()
+            raise DataError(
+                f"{place}: settings that another version of the code wrote, and this one does not read: {first}"
+                f"{f', and {len(others)} more' if others else ''}. Start the run again with this code, or use the code "
+                "of the run's commit, which `mu-grpo lineage` shows."
+            ) from None
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:

@@ -76,7 +76,8 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
     all stages, the stored ones too. ``algorithm`` is the preset of the stored run; empty for any.
 
     Raises:
-        DataError: the store has no such run, or only runs whose rollouts were sampled inside a stage.
+        DataError: the store has no such run, or only runs whose rollouts were sampled inside a stage; or this code
+            does not read the settings of the run.
         SettingsError: a setting differs from that of the stored run and cannot be changed.
     """
     reports = find_reports(store, settings.seed, algorithm or None)
@@ -88,7 +89,7 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
             "Name a run of workflows/mu_grpo.py with --algorithm and --seed, as in --algorithm mu_grpo."
         )
     stored = {
-        name: section.parse(report.settings[name], f"{report.ref} {name}").result_values()
+        name: section.parse_stored(report.settings[name], report.ref).result_values()
         for name, section in _FIXED.items()
     }
     old, new = flat(stored), flat({name: value for name, value in settings.result_values().items() if name in _FIXED})

@@ -12,6 +12,7 @@ from tasks.cli.inspect import ResponseFilter, inspect_run, inspect_stage
 from tasks.errors import DataError
 from tasks.formats import DASH
 from tasks.store import Store
+from tasks.store.layout import MANIFEST
 from tests.cli.synthetic import REWARDS, Run, make_finished_run, plain, rows_of, run_command, run_refused
 from tests.workflows.runs import words
 
@@ -98,6 +99,10 @@ def test_a_run_is_named_by_its_report(store: Store) -> None:
     first, second = (make_finished_run(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
     for run in (first, second):
         assert str(run.policies[1]) in plain(inspect_run(store, str(run.report)[:15], 1, EVERYTHING))
+    manifest = store.root / second.policies[1].folder / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"grpo"', '"of another version"'))
+    with pytest.raises(DataError, match=r"another version of the code wrote.*preset.*Start the run again with this"):
+        inspect_run(store, str(second.report), 1, EVERYTHING)
 
 
 def test_the_tokens_of_a_stage_are_not_in_memory_together(store: Store) -> None:
