@@ -21,12 +21,10 @@ class Bounds(NamedTuple):
 
 
 def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettings) -> Bounds:
-    """Find the interval of an update from the tokens of all processes, of which this process has N.
+    """Find the interval of an update whose gate computes it, from the tokens of all processes.
 
-    ``log_ratio_N`` are their log-ratios at the start of the update.
+    ``log_ratio_N``, at the start of the update, and ``advantage_N`` are those of the N tokens of this process.
     """
-    if settings.interval is not None:
-        return Bounds(*settings.interval)
     rows = torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1)
     log_ratio_N, advantage_N = torch.cat(distributed.gather(rows)).unbind(1)
     match settings:

@@ -167,8 +167,10 @@ class ScoredResponses:
         proximal policy if there is one, else to the behavior policy.
         """
         gate = self.settings.objective.gate
+        if gate.interval is not None:
+            return Bounds(*gate.interval)
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
-        for rows in micro_rows if gate.interval is None else ():
+        for rows in micro_rows:
             tokens, _ = self.forward(rows)
             start_logp_T = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
             log_ratios.append(log_ratio(tokens.logp_T, start_logp_T).cpu())

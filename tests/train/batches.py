@@ -28,6 +28,8 @@ def with_policies(batch: TokenBatch, **ratios: Sequence[float]) -> TokenBatch:
 
 def bounds_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> Bounds:
     """The interval of an update, as the trainer finds it from the micro-batches."""
+    if settings.gate.interval is not None:
+        return Bounds(*settings.gate.interval)
     log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
     for batch in batches:
         below_T = batch.behavior_logp_T if settings.ratio.reference == "behavior" else batch.proximal_logp_T
