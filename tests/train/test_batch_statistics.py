@@ -154,7 +154,7 @@ def test_balance_is_what_a_loop_over_exact_fractions_gives(rows: list[tuple[Frac
     assert got == close((float(low), float(high)))
 
 
-ALL = [m2po(), m2po(form="drop"), m2po(harmful_only=False), bapo(), bapo(statistic="gradient"), preset("grpo")]
+ALL = [m2po(), m2po(form="drop"), m2po(harmful_only=False), bapo(), bapo(statistic="gradient")]
 
 
 def shares(count: int, cut: int) -> tuple[Tensor, Tensor, int]:
@@ -182,7 +182,7 @@ def test_two_processes_find_the_interval_of_one_that_has_all_tokens(tmp_path: Pa
         [tuple(update_bounds(log_ratio_N, advantage_N, settings.gate)) for settings in ALL]
         for log_ratio_N, advantage_N, _ in UPDATES
     ]
-    assert len({interval for row in alone for interval in row}) > 8
+    assert len({interval for row in alone for interval in row}) > 7
     for rank in range(2):
         intervals, rows = torch.load(tmp_path / f"{rank}.pt")
         assert intervals == alone
