@@ -31,7 +31,7 @@ _SHOWN = [*RESPONSE, "prompt", "answer", "response", "response_token_ids", "engi
 
 @dataclass(frozen=True)
 class ResponseFilter:
-    """Which responses of a stage are shown, and how many."""
+    """Filter for the responses of a stage that are shown."""
 
     prompt: str | None = None
     """Show only the group of this prompt_id."""

@@ -127,7 +127,7 @@ def check_merges(adapters: Iterable[str], weights: Collection[str]) -> None:
         )
 
 
-def _config(settings: LoraSettings):  # type: ignore[no-untyped-def]  # peft may be missing
+def _config(settings: LoraSettings):  # type: ignore[no-untyped-def]  # its type is of peft, which may be missing
     from peft import LoraConfig
 
     return LoraConfig(

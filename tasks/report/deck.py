@@ -37,7 +37,7 @@ _TEXTS = (
     layout.SAMPLES_FILE,
 )
 _MAPPED = {"verdicts": "rollouts", "average": "evaluations"}
-"""By kind, the role of parents that a map task made. Flyte shows no deck of a map task, so the next deck shows them."""
+"""Role of the parents that a map task made, by kind. Flyte shows no deck of a map task, so the next deck shows them."""
 _METRICS = (
     *("reward", "accuracy", "response_tokens", "loss", "grad_norm", "clip_fraction", "veto_fraction"),
     *("zero_advantage_share", "ess", "kl_k3", "entropy", "ratio_max_negative", "ratio_p01_negative"),
