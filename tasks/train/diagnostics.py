@@ -154,7 +154,7 @@ class UpdateExamples:
         if not len(rows):
             return
         flags = (result.clipped_T, result.trigger_T, result.vetoed_T, result.rejected_T)
-        columns = (tokens.ratio_T, tokens.logp_T.detach(), tokens.behavior_logp_T, *flags)
+        columns = (tokens.log_ratio_T.exp(), tokens.logp_T.detach(), tokens.behavior_logp_T, *flags)
         table = torch.stack([column.float() for column in columns]).cpu().numpy()
         ends = np.cumsum(self._responses.response_tokens.lengths_of(rows))
         self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))

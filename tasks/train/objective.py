@@ -64,14 +64,14 @@ def objective(
         ValueError: the settings need a column that was not given.
     """
     advantage_T = tokens.advantage_T.detach()
-    gate_ratio_T, ratio_T = _ratios(tokens, settings.ratio)
+    gate_ratio_T, weight_ratio_T = _ratios(tokens, settings.ratio)
     low_T, high_T = _interval(tokens, settings.gate, bounds)
     passes_T = _gate(gate_ratio_T, advantage_T, low_T, high_T, settings.gate)
-    weight_T = _weight(ratio_T, advantage_T, settings.weight)
+    weight_T = _weight(weight_ratio_T, advantage_T, settings.weight)
     surrogate_T = torch.where(passes_T, -weight_T * advantage_T, 0)
     if isinstance(settings.weight, kinds.RatioWeight) and settings.gate.kind in ("one_side", "two_side", "centred"):
-        # The ratios differ by the smallest one before the token, which is a factor of the token's whole loss.
-        surrogate_T = _ppo(gate_ratio_T, advantage_T, low_T, high_T, settings.gate) * (ratio_T / gate_ratio_T)
+        # Both ratios are equal, except that prefix_minimum multiplies the whole loss of a token by a factor.
+        surrogate_T = _ppo(gate_ratio_T, advantage_T, low_T, high_T, settings.gate) * (weight_ratio_T / gate_ratio_T)
     correction_T, rejected_T = _correction(tokens, settings)
     trigger_T, vetoed_T = veto(tokens, settings.veto)
 
@@ -82,7 +82,8 @@ def objective(
     difference_T = tokens.logp_T - tokens.logp_T.detach()
     loss_T = torch.addcmul(surrogate_T, coefficient_T, difference_T, value=-1) + penalty(tokens, settings.regulariser)
     aggregate_T, denominator = _aggregation(tokens, keep_T, settings, max_response_tokens)
-    bounded_T = weight_T != ratio_T if isinstance(settings.weight, kinds.BoundedWeight) else torch.zeros_like(passes_T)
+    has_bounds = isinstance(settings.weight, kinds.BoundedWeight)
+    bounded_T = weight_T != weight_ratio_T if has_bounds else torch.zeros_like(passes_T)
     return ObjectiveResult(
         loss_sum=(loss_T * aggregate_T).sum(dtype=torch.float64),
         denominator=denominator,
@@ -141,16 +142,6 @@ def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, s
     return passes_T & ~((advantage_T < 0) & (ratio_T > settings.dual_clip))
 
 
-def _ppo(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, gate: kinds.GateSettings) -> Tensor:
-    """Return PPO's loss per token, [T], which is constant where the gate stops the gradient."""
-    surrogate_T = -ratio_T.clamp(low_T, high_T) * advantage_T
-    if gate.kind != "two_side":
-        surrogate_T = torch.maximum(surrogate_T, -ratio_T * advantage_T)
-    if gate.dual_clip is None:
-        return surrogate_T
-    return torch.where(advantage_T < 0, torch.minimum(surrogate_T, -gate.dual_clip * advantage_T), surrogate_T)
-
-
 def _weight(ratio_T: Tensor, advantage_T: Tensor, settings: kinds.WeightSettings) -> Tensor:
     """Return the factor of a token that passes the gate, [T]."""
     match settings:
@@ -171,27 +162,37 @@ def _weight(ratio_T: Tensor, advantage_T: Tensor, settings: kinds.WeightSettings
     raise NotImplementedError(f"a factor for weight.kind {settings.kind}")
 
 
-def _correction(tokens: TokenBatch, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
-    """Return the factors that correct for the policy that sampled, and the tokens that they leave out, bool, [T] each.
+def _ppo(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, gate: kinds.GateSettings) -> Tensor:
+    """Return PPO's loss per token, [T], which is constant where the gate stops the gradient."""
+    surrogate_T = -ratio_T.clamp(low_T, high_T) * advantage_T
+    if gate.kind != "two_side":
+        surrogate_T = torch.maximum(surrogate_T, -ratio_T * advantage_T)
+    if gate.dual_clip is None:
+        return surrogate_T
+    return torch.where(advantage_T < 0, torch.minimum(surrogate_T, -gate.dual_clip * advantage_T), surrogate_T)
 
-    They are the ratio of the proximal to the behavior policy (decoupled PPO, arXiv 2505.24298), and that of the
+
+def _correction(tokens: TokenBatch, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
+    """Return the factor that corrects for the policy that sampled, and the tokens that are left out, bool, [T] each.
+
+    The factors are the ratio of the proximal to the behavior policy (decoupled PPO, arXiv 2505.24298), and that of the
     trainer's to the engine's probability for the same weights, truncated (TIS) or masked (MIS).
     """
-    weight_T = torch.ones_like(tokens.behavior_logp_T)
-    rejected_T = torch.zeros_like(weight_T, dtype=torch.bool)
+    factor_T = torch.ones_like(tokens.behavior_logp_T)
+    rejected_T = torch.zeros_like(factor_T, dtype=torch.bool)
     ratio, mismatch = settings.ratio, settings.mismatch
     if isinstance(ratio, kinds.ProximalRatio):
-        weight_T = tokens.proximal_log_ratio_T.exp()
+        factor_T = tokens.proximal_log_ratio_T.exp()
         if ratio.beyond_cap == "mask":
-            rejected_T = weight_T > ratio.behavior_cap
-        weight_T = weight_T.clamp(max=ratio.behavior_cap)
+            rejected_T = factor_T > ratio.behavior_cap
+        factor_T = factor_T.clamp(max=ratio.behavior_cap)
     if isinstance(mismatch, kinds.TruncateMismatch | kinds.MaskMismatch):
         log_T = log_ratio(tokens.behavior_logp_T, required(tokens.engine_logp_T, "the engine"))
-        engine_T = at_level(log_T, tokens, mismatch.level).exp()
-        weight_T = weight_T * engine_T.clamp(max=mismatch.high)
+        engine_ratio_T = at_level(log_T, tokens, mismatch.level).exp()
+        factor_T = factor_T * engine_ratio_T.clamp(max=mismatch.high)
         if isinstance(mismatch, kinds.MaskMismatch):
-            rejected_T = rejected_T | (engine_T < mismatch.low) | (engine_T > mismatch.high)
-    return weight_T, rejected_T
+            rejected_T = rejected_T | (engine_ratio_T < mismatch.low) | (engine_ratio_T > mismatch.high)
+    return factor_T, rejected_T
 
 
 def veto(tokens: TokenBatch, settings: kinds.VetoSettings) -> tuple[Tensor, Tensor]:

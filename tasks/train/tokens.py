@@ -29,7 +29,7 @@ class TokenBatch:
     responses: int
     """R; responses without a token count as well."""
     proximal_logp_T: Tensor | None = None
-    """Log-probability by the weights at the start of the batch; for ratios to them."""
+    """Log-probability by the proximal policy; for ratios to it."""
     reference_logp_T: Tensor | None = None
     """Log-probability by the base policy; for a KL to it."""
     engine_logp_T: Tensor | None = None
@@ -39,11 +39,6 @@ class TokenBatch:
     def log_ratio_T(self) -> Tensor:
         """Log-ratio of the current to the behavior policy, [T] in nats, clamped, detached."""
         return log_ratio(self.logp_T, self.behavior_logp_T)
-
-    @cached_property
-    def ratio_T(self) -> Tensor:
-        """Ratio of the current to the behavior policy, [T], detached."""
-        return self.log_ratio_T.exp()
 
     @cached_property
     def proximal_log_ratio_T(self) -> Tensor:

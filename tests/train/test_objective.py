@@ -97,7 +97,7 @@ def test_ratios_beyond_float_range_are_clamped() -> None:
     batch = batch_of([(-1.0, [1.0, 1.0])], torch.float32)
     far_T = batch.behavior_logp_T + torch.tensor([500.0, -500.0])
     far = replace(batch, logp_T=far_T.requires_grad_())
-    assert far.ratio_T.tolist() == close([math.exp(20), math.exp(-20)], 0)
+    assert far.log_ratio_T.tolist() == [20, -20]
     assert all(math.isfinite(g) for g in update([far], preset("relaxed"))[1])
 
 
