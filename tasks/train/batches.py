@@ -236,16 +236,15 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
     return list(rows.reshape(-1, responses_per_update))
 
 
-def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int, padded: bool = False) -> list[Ints]:
-    """Sort the rows of an update by length, and cut them into micro-batches with at most ``token_budget`` tokens each.
+def micro_batches(sequence_tokens_R: Ints, token_budget: int, padded: bool = False) -> list[Ints]:
+    """Sort responses by length, and cut them into micro-batches, lists of rows, with at most ``token_budget`` tokens.
 
     A response that is longer than the budget gets a micro-batch of its own. If ``padded``, every response counts as
     many tokens as the longest of its micro-batch.
     """
-    by_length = rows[np.argsort(sequence_tokens_R[rows], kind="stable")]
     micros: list[list[int]] = []
     used = 0
-    for row in by_length:
+    for row in np.argsort(sequence_tokens_R, kind="stable"):
         tokens = int(sequence_tokens_R[row])
         used = tokens * (len(micros[-1]) + 1) if padded and micros else used + tokens
         if not micros or used > token_budget:

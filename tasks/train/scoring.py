@@ -140,8 +140,8 @@ class ScoredResponses:
     def micro_rows(self, rows: Ints) -> list[Ints]:
         """Return the rows of this process's micro-batches in an update over some rows."""
         active = self.selection.active_rows(rows)
-        tokens, budget = self.responses.sequence_tokens(active), self.settings.tokens_per_micro_batch
-        micros = micro_batches(tokens, np.arange(len(active)), budget, padded=not self.backend.packed)
+        tokens = self.responses.sequence_tokens(active)
+        micros = micro_batches(tokens, self.settings.tokens_per_micro_batch, padded=not self.backend.packed)
         return [active[micro] for micro in shares(micros, tokens, distributed.world_size())[distributed.rank()]]
 
     def forward(self, rows: Ints) -> tuple[TokenBatch, Tensor]:
