@@ -111,9 +111,9 @@ def sample(
 ) -> list[dict[str, Any]]:
     """Generate responses, and return them as rows of the rollouts table; those to ``unfit`` prompts are missing."""
     fit = [row for row in prompts if row["prompt_id"] not in unfit]
-    samples, limits = range(settings.responses_per_prompt), (engine.context_tokens, settings.max_new_tokens)
-    requests = build_requests(tokenizer, fit, samples, f"stage {stage}", seed, *limits)
-    responses = engine.generate(requests, Sampling(settings.max_new_tokens, settings.temperature), on_done)
+    samples, longest = range(settings.responses_per_prompt), settings.max_new_tokens
+    requests = build_requests(tokenizer, fit, samples, f"stage {stage}", seed, engine.context_tokens, longest)
+    responses = engine.generate(requests, Sampling(longest, settings.temperature), on_done)
     generated = zip(requests, responses, decode(tokenizer, responses), strict=True)
     rows = []
     for row, index in product(prompts, samples):

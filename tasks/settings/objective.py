@@ -332,7 +332,7 @@ class VetoSettings(Kinds):
     advantage_sign: Literal["negative", "all"] = "negative"
     """Responses that the veto acts on: those with negative advantage, or all (ablation)."""
     recompute: Literal["every_update", "once_per_stage"] = "every_update"
-    """Compute triggers with the current policy at every update, or once with the policy at the start of the stage."""
+    """Compute triggers with the current policy at every update, or once with the behavior policy."""
 
     @model_validator(mode="after")
     def _trigger_is_possible(self) -> Self:
@@ -415,7 +415,7 @@ class DataSettings(Settings):
     """Selection of the responses of an update, and changes to their rewards, before advantages are computed."""
 
     zero_variance: Literal["keep", "drop"] = "keep"
-    """Groups whose rewards are equal have no gradient: they count in the denominator (keep), or are left out (drop)."""
+    """Keep groups whose rewards are equal, so that they count in the denominator, or leave them out (drop)."""
     balance_negatives: bool = False
     """Leave out random responses with rewards below the group's mean until at most as many remain as are above it
     (RED-Drop)."""

@@ -6,8 +6,8 @@
 | not_finite    | has log-probabilities that are not finite | no                      | no                         |
 | unscored      | has no reward: the verifier cannot tell   | no                      | with A = 0                 |
 | surplus       | data.balance_negatives left it out        | no                      | with A = 0                 |
-| zero_variance | all rewards of its group are equal        | yes                     | with A = 0, or not at all: |
-|               |                                           |                         | data.zero_variance: drop   |
+| zero_variance | all rewards of its group, which has other | yes                     | with A = 0, or not at all: |
+|               | responses, are equal                      |                         | data.zero_variance: drop   |
 | truncated     | was cut off at the largest length         | yes                     | with A, or not at all:     |
 |               |                                           |                         | data.truncated: mask       |
 
@@ -56,7 +56,8 @@ def select(
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
     missing_R = np.isnan(responses.reward_R) & (length_R == 0)
     takes_part_R = ~not_finite_R & ~missing_R
-    reward_R = shaped_R = torch.from_numpy(np.where(takes_part_R, responses.reward_R, np.float32(np.nan)))
+    reward_R = torch.from_numpy(np.where(takes_part_R, responses.reward_R, np.float32(np.nan)))
+    shaped_R = reward_R
     if rules.overlong_buffer_share is not None:
         penalty_R = overlong_penalty(length_R, max_response_tokens, rules.overlong_buffer_share)
         shaped_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))

@@ -82,12 +82,12 @@ class Trainer:
         with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
             longest = self.max_response_tokens
-            work = ScoredResponses(responses, self.backend, self.settings, longest, stage, seed, batches)
+            scored = ScoredResponses(responses, self.backend, self.settings, longest, stage, seed, batches)
             if self.resume and done:
-                work.restore(self.resume.columns)
+                scored.restore(self.resume.columns)
             else:
-                work.score(earlier_updates, self.reference, self.resume)
-                work.count(results)
+                scored.score(earlier_updates, self.reference, self.resume)
+                scored.count(results)
                 if last_refresh:
                     results.check_signal(earlier_updates + total)
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
@@ -97,26 +97,26 @@ class Trainer:
                 new_proximal = staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0
                 if new_proximal and self.settings.objective.needs_proximal:
                     proximal = batches[batch : batch + schedule.batches_per_proximal]
-                    work.logp["proximal"] = work.logp_of(proximal, self.backend, "proximal logp")
+                    scored.logp["proximal"] = scored.logp_of(proximal, self.backend, "proximal logp")
                 noted = len(results.rows) in results.noted
-                examples = UpdateExamples(responses, work.selection, batches[batch]) if noted else None
-                row = self._update(work, batches[batch], examples)
+                examples = UpdateExamples(responses, scored.selection, batches[batch]) if noted else None
+                row = self._update(scored, batches[batch], examples)
                 labels = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 results.rows.append({**labels, **row})
                 results.examples += examples.rows(labels) if examples else []
                 progress.advance(note="" if row["reward"] is None else f"reward {row['reward']:.3f}")
                 self.after_update(results.rows[-1])
                 if self.resume and not (last_refresh and staleness + 1 == total) and self.resume.due(len(results.rows)):
-                    self.resume.save(self.backend, self.updates, results, work.logp)
+                    self.resume.save(self.backend, self.updates, results, scored.logp)
         return results
 
-    def _update(self, work: ScoredResponses, rows: Ints, examples: UpdateExamples | None = None) -> Row:
+    def _update(self, scored: ScoredResponses, rows: Ints, examples: UpdateExamples | None = None) -> Row:
         """Make one update on the rows that take part, and return its diagnostics."""
-        micro_rows = work.micro_rows(rows)
-        bounds = work.bounds(micro_rows)
+        micro_rows = scored.micro_rows(rows)
+        bounds = scored.bounds(micro_rows)
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)
         for index, micro in enumerate(micro_rows):
-            tokens, entropy_T = work.forward(micro)
+            tokens, entropy_T = scored.forward(micro)
             result = objective(tokens, self.settings.objective, self.max_response_tokens, bounds)
             self.backend.backward(result.loss_sum, last=index == len(micro_rows) - 1)
             denominator = denominator.to(result.denominator.device) + result.denominator
@@ -128,13 +128,13 @@ class Trainer:
         if not math.isfinite(grad_norm):
             raise CollapseError(
                 f"optimize: the gradient's norm is {grad_norm} at update {self.updates + 1}, with advantages up to "
-                f"{work.selection.advantage_R.abs().max():.3g}. Lower optimize.learning_rate, or the rewards if the "
+                f"{scored.selection.advantage_R.abs().max():.3g}. Lower optimize.learning_rate, or the rewards if the "
                 "advantages are large."
             )
         self.updates += 1
         return {
-            "reward": mean_reward(work.responses.reward_R[rows]),
-            "response_tokens": work.responses.mean_length(rows),
+            "reward": mean_reward(scored.responses.reward_R[rows]),
+            "response_tokens": scored.responses.mean_length(rows),
             "learning_rate": learning_rate,
             "grad_norm": grad_norm,
             "gate_low": bounds.low,
