@@ -43,18 +43,18 @@ class Column:
             return np.asarray(np.memmap(file, self._dtype, "c")) if file.tell() else np.zeros(0, self._dtype)
 
 
-def zeros(count: int, dtype: npt.DTypeLike, folder: Path | None = None) -> Array:
+def zeros(count: int, folder: Path | None) -> Floats:
     """Return a column of zeros to write into.
 
     Raises:
         OSError: the disk has no room for it.
     """
     if not count:
-        return np.zeros(0, dtype)
+        return np.zeros(0, np.float32)
     with tempfile.TemporaryFile(dir=folder) as file:
         # A full disk raises OSError here; without this call it would kill the process (SIGBUS) when a page is written.
-        os.posix_fallocate(file.fileno(), 0, count * np.dtype(dtype).itemsize)
-        return np.asarray(np.memmap(file, dtype, "r+"))
+        os.posix_fallocate(file.fileno(), 0, count * np.float32().itemsize)
+        return np.asarray(np.memmap(file, np.float32, "r+"))
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,15 @@ class Responses:
         """Responses per prompt, the same for every group."""
         return int((self.group_R == 0).sum())
 
-    @property
-    def groups(self) -> int:
-        """Number of prompts."""
-        return int(self.group_R[-1]) + 1
-
     def sequence_tokens(self, rows: Ints) -> Ints:
         """Return the tokens of prompt and response together, of some rows."""
         return self.prompt_tokens.lengths_of(rows) + self.response_tokens.lengths_of(rows)
+
+    def mean_reward(self, rows: Ints) -> float | None:
+        """Return the mean reward of those of some responses that have one; None if none has."""
+        reward = self.reward_R[rows]
+        known = reward[~np.isnan(reward)]
+        return float(known.mean()) if len(known) else None
 
     def mean_length(self, rows: Ints) -> float | None:
         """Return the mean number of tokens of some responses, without missing ones; None if all are missing."""
@@ -209,12 +210,6 @@ def _check_groups(table: pa.Table, group_size: int) -> None:
         )
 
 
-def mean_reward(reward_R: Floats) -> float | None:
-    """Return the mean over responses that have a reward; None if none has."""
-    known = reward_R[~np.isnan(reward_R)]
-    return float(known.mean()) if len(known) else None
-
-
 def group_order(groups: int, seed: Sequence[int]) -> Ints:
     """Return the order in which the groups of a stage are consumed."""
     return np.random.default_rng(list(seed)).permutation(groups)
@@ -232,7 +227,7 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
             f"optimize.responses_per_update: {responses_per_update} does not cut {count} responses "
             f"in groups of {size} into whole updates."
         )
-    rows = group_order(responses.groups, seed)[:, None] * size + np.arange(size)
+    rows = group_order(count // size, seed)[:, None] * size + np.arange(size)
     return list(rows.reshape(-1, responses_per_update))
 
 

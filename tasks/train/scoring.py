@@ -127,7 +127,7 @@ class ScoredResponses:
         The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit. ``title`` is
         shown in the progress bar.
         """
-        flat: Floats = zeros(len(self.logp["engine"]), np.float32, self.responses.folder)
+        flat: Floats = zeros(len(self.logp["engine"]), self.responses.folder)
         with bar(f"stage {self.stage + 1} {title}", len(batches)) as progress:
             for batch in batches:
                 for rows in self.micro_rows(batch):

@@ -78,7 +78,8 @@ def optimize_stage(
         trainer.resume = Resume(store.progress, operation)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         updates = len(batches) * settings.objective.schedule.updates_per_batch
-        results = make_updates(trainer, stage, lambda _: (responses, batches), 1, updates, len(responses.group_R))
+        refresh, count = (responses, batches), len(responses.group_R)
+        results = make_updates(trainer, stage, lambda _: refresh, 1, updates_per_rollout=updates, responses=count)
         save(draft, trainer, start_folder(settings, folder, base), results, stage, updates)
     return draft.ref
 

@@ -16,7 +16,7 @@ from tasks.process.logs import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
 from tasks.train.backend import Backend
-from tasks.train.batches import Ints, Responses, mean_reward
+from tasks.train.batches import Ints, Responses
 from tasks.train.checkpoint import Resume
 from tasks.train.diagnostics import UpdateExamples, UpdateStatistics
 from tasks.train.objective import objective
@@ -133,7 +133,7 @@ class Trainer:
             )
         self.updates += 1
         return {
-            "reward": mean_reward(scored.responses.reward_R[rows]),
+            "reward": scored.responses.mean_reward(rows),
             "response_tokens": scored.responses.mean_length(rows),
             "learning_rate": learning_rate,
             "grad_norm": grad_norm,
