@@ -6,8 +6,9 @@
 | not_finite    | has log-probabilities that are not finite | no                      | no                         |
 | unscored      | has no reward: the verifier cannot tell   | no                      | with A = 0                 |
 | surplus       | data.balance_negatives left it out        | no                      | with A = 0                 |
-| zero_variance | all rewards of its group, which has other | yes                     | with A = 0, or not at all: |
-|               | responses, are equal                      |                         | data.zero_variance: drop   |
+| zero_variance | all rewards of its group, which has other | yes                     | with A, mostly 0, or not   |
+|               | responses, are equal                      |                         | at all:                    |
+|               |                                           |                         | data.zero_variance: drop   |
 | truncated     | was cut off at the largest length         | yes                     | with A, or not at all:     |
 |               |                                           |                         | data.truncated: mask       |
 
