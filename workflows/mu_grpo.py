@@ -37,6 +37,7 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
 
     @unpack_options(**OPTIONS)
     def graph(**options: Unpack[RunOptions]) -> RunSummary:
+        # 0: a stage generates once, for all of its updates.
         run = named(open_run(updates_per_rollout=0, **options), "open-run")
         return named(close_run(inputs=run.run, report=add_stages(run, stages, add_stage)), "close-run")
 

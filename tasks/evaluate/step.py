@@ -58,7 +58,9 @@ def evaluate_policy(
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate {f'stage {stage}' if stage else 'base'} {note.name}"
         k = settings.samples_per_problem
-        drawn = [(list(range(k)), settings.temperature), ([GREEDY], 0.0)][: 1 + settings.greedy]
+        drawn: list[tuple[Sequence[int], float]] = [(range(k), settings.temperature)]
+        if settings.greedy:
+            drawn.append(([GREEDY], 0.0))
         samples: list[dict[str, Any]] = []
         # All samples of a problem share its texts, because the tests of a program can take megabytes.
         texts = {row["prompt_id"]: {"prompt": row["prompt"], "answer": row["answer"]} for row in rows}

@@ -114,18 +114,18 @@ def sample(
     samples, longest = range(settings.responses_per_prompt), settings.max_new_tokens
     requests = build_requests(tokenizer, fit, samples, f"stage {stage}", seed, engine.context_tokens, longest)
     responses = engine.generate(requests, Sampling(longest, settings.temperature), on_done)
-    generated = zip(requests, responses, decode(tokenizer, responses), strict=True)
+    prompt_ids = [request.prompt_token_ids for request in requests]
+    generated = zip(prompt_ids, responses, decode(tokenizer, responses), strict=True)
     rows = []
     for row, index in product(prompts, samples):
-        missing = Request(row["prompt_id"], index, [], 0), MISSING, ""
-        request, response, text = missing if row["prompt_id"] in unfit else next(generated)
+        ids, response, text = ([], MISSING, "") if row["prompt_id"] in unfit else next(generated)
         rows.append(
             {
                 "prompt_id": row["prompt_id"],
                 "sample_index": index,
                 "prompt": row["prompt"],
                 "answer": row["answer"],
-                "prompt_token_ids": request.prompt_token_ids,
+                "prompt_token_ids": ids,
                 "response_token_ids": response.token_ids,
                 "engine_logp": response.logp,
                 "finish_reason": response.finish_reason,
