@@ -102,9 +102,7 @@ def _ratios(tokens: TokenBatch, settings: kinds.RatioSettings) -> tuple[Tensor, 
     Sequence levels are those of GSPO (arXiv 2507.18071) and TOPR (2503.14286). ``prefix_minimum`` multiplies the weight
     by the smallest ratio before the token, 1 included, a reading of MinPRO (2601.22718).
     """
-    log_T = tokens.log_ratio_T
-    if isinstance(settings, kinds.ProximalRatio):
-        log_T = log_ratio(tokens.logp_T, required(tokens.proximal_logp_T, "the proximal policy"))
+    log_T = tokens.log_ratio_to(settings.reference)
     ratio_T = at_level(log_T, tokens, settings.level).exp()
     return log_T.exp() if settings.level == "prefix_minimum" else ratio_T, ratio_T
 

@@ -21,7 +21,7 @@ from tasks.train.batches import Flags, Floats, Ints, Responses, micro_batches, s
 from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.checkpoint import Columns, Resume
 from tasks.train.results import StageResults
-from tasks.train.tokens import TokenBatch, log_ratio
+from tasks.train.tokens import TokenBatch
 
 _AT_ONCE = 2**20
 """Number of values of a column that are checked at once."""
@@ -163,17 +163,15 @@ class ScoredResponses:
     def bounds(self, micro_rows: Iterable[Ints]) -> Bounds:
         """Return the interval of the ratio in an update over some micro-batches.
 
-        If the gate computes its interval, this scores all tokens of the update first. Their log-ratios are to the
-        proximal policy if there is one, else to the behavior policy.
+        If the gate computes its interval, this scores all tokens of the update first.
         """
-        gate = self.settings.objective.gate
+        gate, ratio = self.settings.objective.gate, self.settings.objective.ratio
         if gate.interval is not None:
             return Bounds(*gate.interval)
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
         for rows in micro_rows:
             tokens, _ = self.forward(rows)
-            start_logp_T = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
-            log_ratios.append(log_ratio(tokens.logp_T, start_logp_T).cpu())
+            log_ratios.append(tokens.log_ratio_to(ratio.reference).cpu())
             advantages.append(tokens.advantage_T.cpu())
         return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate)
 

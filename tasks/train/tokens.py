@@ -45,6 +45,12 @@ class TokenBatch:
         """Log-ratio of the proximal to the behavior policy, [T] in nats, clamped, detached."""
         return log_ratio(required(self.proximal_logp_T, "the proximal policy"), self.behavior_logp_T)
 
+    def log_ratio_to(self, policy: str) -> Tensor:
+        """Return the log-ratio to the behavior or the proximal policy, [T] in nats, clamped, detached."""
+        if policy == "behavior":
+            return self.log_ratio_T
+        return log_ratio(self.logp_T, required(self.proximal_logp_T, "the proximal policy"))
+
     @cached_property
     def first_T(self) -> Tensor:
         """Index of the first token of every token's response, int64."""

@@ -9,7 +9,7 @@ import torch
 from tasks.settings import ObjectiveSettings
 from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.objective import ObjectiveResult, objective
-from tasks.train.tokens import TokenBatch, log_ratio
+from tasks.train.tokens import TokenBatch
 
 LONGEST = 4
 OTHERS = ("proximal", "reference", "engine")
@@ -32,8 +32,7 @@ def bounds_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> Bou
         return Bounds(*settings.gate.interval)
     log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
     for batch in batches:
-        below_T = batch.behavior_logp_T if settings.ratio.reference == "behavior" else batch.proximal_logp_T
-        log_ratios.append(log_ratio(batch.logp_T, below_T))
+        log_ratios.append(batch.log_ratio_to(settings.ratio.reference))
         advantages.append(batch.advantage_T)
     return update_bounds(torch.cat(log_ratios), torch.cat(advantages), settings.gate)
 
