@@ -162,7 +162,7 @@ def _advantages(
         # Rows of a refresh are in the order of its updates already.
         batches = [np.arange(count)] if alternated else plan_batches(batch, batch.group_size, seed[:2])
         draw_R = draws(count, np.concatenate(batches), seed)
-        selection = select(batch, settings, sampling["max_new_tokens"], ~sampled["finite"].to_numpy(), draw_R)
+        selection = select(batch, settings.objective, sampling["max_new_tokens"], ~sampled["finite"].to_numpy(), draw_R)
         pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
         advantages += [advantage if takes_part else None for advantage, takes_part in pairs]
     return advantages

@@ -26,8 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasks.settings import OptimizeSettings
-from tasks.settings.objective import AdvantageSettings
+from tasks.settings.objective import AdvantageSettings, ObjectiveSettings
 from tasks.train.batches import Flags, Ints, Responses
 
 
@@ -50,10 +49,10 @@ class Selection:
 
 
 def select(
-    responses: Responses, settings: OptimizeSettings, max_response_tokens: int, not_finite_R: Flags, draw_R: Tensor
+    responses: Responses, settings: ObjectiveSettings, max_response_tokens: int, not_finite_R: Flags, draw_R: Tensor
 ) -> Selection:
     """Decide which responses take part, and compute their advantages; ``draw_R`` are random numbers from 0 to 1."""
-    rules = settings.objective.data
+    rules = settings.data
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
     missing_R = np.isnan(responses.reward_R) & (length_R == 0)
     takes_part_R = ~not_finite_R & ~missing_R
@@ -63,7 +62,7 @@ def select(
         penalty_R = overlong_penalty(length_R, max_response_tokens, rules.overlong_buffer_share)
         shaped_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))
     balance_R = draw_R if rules.balance_negatives else None
-    advantage_R = group_advantages(shaped_R, group_R, settings.objective.advantage, balance_R)
+    advantage_R = group_advantages(shaped_R, group_R, settings.advantage, balance_R)
     # The penalty for length is left out here: it does not make an all-correct group informative.
     scored = _Groups.of(group_R, ~reward_R.isnan())
     informative_G = scored.informative(reward_R)

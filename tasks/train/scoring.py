@@ -56,7 +56,8 @@ class ScoredResponses:
         for name in {"engine", "behavior"} & self.logp.keys():
             self._not_finite_R |= ~finite_responses(self.logp[name], self.responses)
         draw_R = draws(len(self.responses.group_R), np.concatenate(self.batches), self.seed)
-        self.selection = select(self.responses, self.settings, self.max_response_tokens, self._not_finite_R, draw_R)
+        objective, longest = self.settings.objective, self.max_response_tokens
+        self.selection = select(self.responses, objective, longest, self._not_finite_R, draw_R)
 
     def restore(self, columns: Columns) -> None:
         """Take the columns of an interrupted attempt."""

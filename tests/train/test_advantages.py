@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tasks.settings import PRESETS, AdvantageSettings, OptimizeSettings
+from tasks.settings import PRESETS, AdvantageSettings, ObjectiveSettings, OptimizeSettings
 from tasks.train.advantages import Selection, group_advantages, overlong_penalty, select
 from tasks.train.batches import Ragged, Responses
 from tasks.train.scoring import draws
@@ -19,8 +19,8 @@ NAN = float("nan")
 LONGEST = 20
 
 
-def settings(name: str, **over: Any) -> OptimizeSettings:
-    return OptimizeSettings.parse({"preset": name, "responses_per_update": 4, "objective": over})
+def settings(name: str, **over: Any) -> ObjectiveSettings:
+    return OptimizeSettings.parse({"preset": name, "responses_per_update": 4, "objective": over}).objective
 
 
 def responses_of(

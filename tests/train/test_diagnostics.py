@@ -215,7 +215,7 @@ def test_an_update_notes_a_group_in_which_the_veto_acts_or_else_one_that_teaches
     """Each response has three tokens, of which the veto takes some from the end; the update has two micro-batches."""
     made = responses_of(groups)
     dropped_R = np.isin(np.arange(len(made.reward_R)), dropped)
-    selection = select(made, settings(preset="dr_grpo"), 20, dropped_R, torch.zeros(len(dropped_R)))
+    selection = select(made, settings(preset="dr_grpo").objective, 20, dropped_R, torch.zeros(len(dropped_R)))
     rows = np.flatnonzero(selection.takes_part_R)
     examples = UpdateExamples(made, selection, rows)
     for own in np.array_split(rows, 2):

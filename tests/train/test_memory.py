@@ -43,7 +43,7 @@ def read(paths: tuple[Path, Path], folder: Path) -> Responses:
 
 def test_fifty_times_the_responses_take_a_few_bytes_each(tmp_path: Path, pool: pa.MemoryPool) -> None:
     few, many = (stored(tmp_path, rows) for rows in (2_000, 100_000))
-    settings = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 1000})
+    settings = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 1000}).objective
 
     def peak(paths: tuple[Path, Path]) -> int:
         tracemalloc.start()
