@@ -33,7 +33,8 @@ class ObjectiveResult:
     """Loss of a micro-batch, and what happened to its tokens; everything but ``loss_sum`` is detached.
 
     Loss and gradient of an update are the sums over its micro-batches, divided by the sum of their denominators where
-    that is not 0. Any split of an update into micro-batches gives the same. Both are scalars, float64 and int64.
+    that is not 0. Any split of an update into micro-batches gives the same. ``loss_sum`` is a scalar in float64,
+    ``denominator`` one in int64.
     """
 
     loss_sum: Tensor
@@ -82,8 +83,7 @@ def objective(
     difference_T = tokens.logp_T - tokens.logp_T.detach()
     loss_T = torch.addcmul(surrogate_T, coefficient_T, difference_T, value=-1) + penalty(tokens, settings.regulariser)
     aggregate_T, denominator = _aggregation(tokens, keep_T, settings, max_response_tokens)
-    has_bounds = isinstance(settings.weight, kinds.BoundedWeight)
-    bounded_T = weight_T != weight_ratio_T if has_bounds else torch.zeros_like(passes_T)
+    bounded_T = (weight_T != weight_ratio_T) & isinstance(settings.weight, kinds.BoundedWeight)
     return ObjectiveResult(
         loss_sum=(loss_T * aggregate_T).sum(dtype=torch.float64),
         denominator=denominator,
