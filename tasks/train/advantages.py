@@ -6,10 +6,9 @@
 | not_finite    | has log-probabilities that are not finite | no                      | no                         |
 | unscored      | has no reward: the verifier cannot tell   | no                      | with A = 0                 |
 | surplus       | data.balance_negatives left it out        | no                      | with A = 0                 |
-| zero_variance | all rewards of its group, which has other | yes                     | with A, mostly 0, or not   |
-|               | responses, are equal                      |                         | at all:                    |
-|               |                                           |                         | data.zero_variance: drop   |
-| truncated     | was cut off at the largest length         | yes                     | with A, or not at all:     |
+| zero_variance | its group has two or more rewards, which  | yes                     | with A, mostly 0, or not:  |
+|               | are all equal                             |                         | data.zero_variance: drop   |
+| truncated     | was cut off at the largest length         | yes                     | with A, or not:            |
 |               |                                           |                         | data.truncated: mask       |
 
 Every other response takes part with its advantage A. "In the update" means: its tokens count in the denominator of the
