@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import psutil
+from filelock import FileLock
 
 from tasks.errors import ArtifactError, DamagedError
 from tasks.process.logs import bar
@@ -43,6 +44,8 @@ _FIXES = {
     errno.ENAMETOOLONG: "The file system allows no such name: choose another store",
     errno.ENOTDIR: "A file is in the place of a folder: choose another store",
     errno.EROFS: "Read-only file system: choose another store",
+    errno.ENOLCK: "The file system has no locks (flock): choose another store, or mount it with locks",
+    errno.EOPNOTSUPP: "The file system lacks an operation, such as locks (flock): choose another store",
 }
 
 
@@ -170,11 +173,19 @@ class Folder:
             staged.replace(self._root / key)
 
     def write_new(self, key: str, content: bytes) -> None:
-        """Write a file unless it exists."""
-        with disk_errors(self._root), atomic_path(self._root / key) as staged:
+        """Write a file unless it exists; if several processes write at the same time, the first one wins."""
+        target = self._root / key
+        with disk_errors(self._root), atomic_path(target) as staged:
             staged.write_bytes(content)
-            with suppress(FileExistsError):
-                os.link(staged, self._root / key)
+            flush(staged)
+            try:
+                os.link(staged, target)
+            except FileExistsError:
+                pass
+            except OSError:  # Not every file system has hard links.
+                with FileLock(f"{target}.lock"):
+                    if not target.exists():
+                        staged.replace(target)
 
     def digest(self, key: str, size: int) -> str | None:  # noqa: ARG002 - Bucket needs the size
         """Return the SHA-256 of a file; None when there is none."""

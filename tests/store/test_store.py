@@ -17,7 +17,7 @@ from tasks.store import Store
 from tasks.store.files import Folder, sweep
 from tasks.store.s3 import Bucket
 from tests.prepared import run_python
-from tests.store.writers import run_at_once, run_until_killed, write
+from tests.store.writers import run_until_killed, write
 from tools.system_programs import require
 
 
@@ -130,11 +130,6 @@ def test_a_marker_without_an_id_is_named(tmp_path: Path, bucket: str, text: str,
         write_marker("store.json", text.encode())
         with pytest.raises(ArtifactError, match=rf"{uri}/store\.json: {message}"):
             Store.open(uri, create=False)
-
-
-def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
-    opened = run_at_once([lambda: Store.open(tmp_path / "s")] * 8)
-    assert len({store.ref.id for store in opened}) == 1
 
 
 def test_a_file_elsewhere_that_cannot_be_read_is_not_told_as_the_store(store: Store) -> None:
