@@ -121,12 +121,10 @@ class Lease:
     def _create(self, number: int) -> bool:
         """Try to create the lease with a number; return False if another process created it first."""
         key, text = self._key(number), self._record.model_dump_json().encode()
+        self._local.write(key, text)  # First, so that a full disk leaves no lease without a holder on S3.
         self._patient.write_new(key, text)
-        if LeaseRecord.parse(self._patient.read(key)) != self._record:
-            return False
         self._number = number
-        self._local.write(key, text)
-        return True
+        return LeaseRecord.parse(self._patient.read(key)) == self._record
 
     def _is_of_this_copy(self, number: int, record: LeaseRecord) -> bool:
         """Return True if the holder used this local copy; it is dead then, because this process has the copy's lock."""
