@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -164,8 +165,5 @@ def to_flyte_error(error: Exception) -> Exception:
 
 def write_error(error: UserError) -> None:
     """Write an error to the file for the parent process, unless another process of the group has written one."""
-    try:
-        with Path(os.environ[ERROR_PATH]).open("x") as file:
-            json.dump([f"{type(error).__module__}:{type(error).__qualname__}", error.message], file)
-    except FileExistsError:
-        pass
+    with suppress(OSError), Path(os.environ[ERROR_PATH]).open("x") as file:  # The disk may be full.
+        json.dump([f"{type(error).__module__}:{type(error).__qualname__}", error.message], file)

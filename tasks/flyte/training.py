@@ -110,8 +110,8 @@ def relay_errors() -> Iterator[None]:
         try:
             yield
         except (FlyteException, IgnoreOutputs) as error:
-            if error_file.is_file():
-                kind, message = json.loads(error_file.read_text())
+            if error_file.is_file() and (text := error_file.read_text()):  # A full disk leaves an empty file.
+                kind, message = json.loads(text)
                 raise resolve_name(kind)(message) from None
             if type(error.__context__).__name__ != "SignalException":  # IgnoreOutputs also ends a node without rank 0.
                 if isinstance(error, IgnoreOutputs):

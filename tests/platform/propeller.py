@@ -163,7 +163,7 @@ class Propeller:
                 arguments=command,
                 environment={
                     **{one.key: one.value for one in container.env},
-                    "MU_GRPO_GPUS": "0",  # Machines of tests have none; test_gpus.py proves the check.
+                    "MU_GRPO_GPUS": "0",  # Machines of tests have none; test_attempts.py proves the check.
                     **environment,
                     "FLYTE_INTERNAL_EXECUTION_ID": "execution",
                     "FLYTE_ATTEMPT_NUMBER": str(number),
