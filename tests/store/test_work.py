@@ -1,7 +1,4 @@
-"""Work is done once: found when it is done, done again when it is damaged.
-
-test_lease.py has two processes at once, and tests/faults/test_flaky_server.py has another machine.
-"""
+"""Work is done once: found when it is done, done again when it is damaged."""
 
 from unittest.mock import Mock, create_autospec
 
@@ -28,6 +25,8 @@ def test_done_work_is_found(store: Store, step: Mock) -> None:
 
     both = [run_once(store.ref, "t", "1", many, ["a", "b"]) for _ in range(2)]
     assert (both[0], step.call_count) == (both[1], 3)
+    (store.root / both[0][0].folder / "other.txt").unlink()
+    assert (run_once(store.ref, "t", "1", many, ["a", "b"]), step.call_count) == (both[0], 5)
 
 
 def test_the_work_key_holds_the_inputs_that_decide_the_result_alone(store: Store, step: Mock) -> None:

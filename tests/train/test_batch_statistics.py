@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tasks.errors import ArtifactError
 from tasks.settings import ObjectiveSettings
 from tasks.train import distributed
 from tasks.train.bounds import Bounds, update_bounds
@@ -174,6 +176,11 @@ def find(out: Path) -> None:
         intervals.append([tuple(update_bounds(log_ratio_N[mine], advantage_N[mine], one.gate)) for one in ALL])
         rows.append(torch.cat(distributed.gather(log_ratio_N[mine])))
     torch.save((intervals, rows), out / f"{distributed.rank()}.pt")
+    assert distributed.all_reduce_sum(torch.ones(2, 2**20)).eq(2).all()
+    found = distributed.rank() == 0 or None
+    unlike = pytest.raises(ArtifactError, match="train 4: process 1 does not find what the leader found")
+    with nullcontext() if found else unlike:
+        assert distributed.find_on_all_ranks("train", 4, lambda: found)
 
 
 def test_two_processes_find_the_interval_of_one_that_has_all_tokens(tmp_path: Path) -> None:

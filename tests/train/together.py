@@ -126,6 +126,7 @@ def _alternate(ref: StoreRef, out: Path, jobs: list[Job]) -> None:
             dist.barrier()
             made = run_once(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
         assert (made is not None) == leads
+        assert run_once(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named) == made, "not found"
         if made is not None:
             (out / job.name).write_text(made.digest)
 
