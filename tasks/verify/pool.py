@@ -280,6 +280,7 @@ class _Worker:
         self._sent: deque[tuple[Job, bytes]] = deque()
         self.judge: int | None = None
         """Process id of its judge; None until it has one that takes jobs."""
+        self._spent = False
         self._partial = b""
         self.closed = False
         self.deadline = time.monotonic() + _START_SECONDS
@@ -329,8 +330,10 @@ class _Worker:
         for line in lines:
             word, *rest = json.loads(line)
             if word == READY:
-                (self.judge,) = rest
+                (self.judge,), self._spent = rest, False
                 self._write(f"{self.judge}\n".encode())
+            elif word == SPENT:
+                self._spent = True
             elif word == ENDED:
                 self._check_started(f"ended with {rest[0]}")
                 judgements += self._end_judge(rest[0])
@@ -368,7 +371,7 @@ class _Worker:
         jobs = [job for job, _ in self._sent]
         self._sent.clear()
         failed: list[tuple[Job, Judgement]] = []
-        if jobs and status != SPENT:
+        if jobs and not self._spent:
             self._ends[jobs[0]] += 1
             if status not in (None, *_FROM_OUTSIDE) or self._ends[jobs[0]] >= _TRIES:
                 outcome = Outcome.TIMEOUT if status in (None, -signal.SIGPROF) else Outcome.CRASHED

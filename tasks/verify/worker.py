@@ -25,11 +25,9 @@ from tasks.verify.code.confine import die_with
 from tasks.verify.code.launcher import DIGITS
 from tasks.verify.verdicts import Judgement, Outcome
 
-READY, ENDED, ALIVE = "ready", "ended", "alive"
-"""Messages of a worker besides judgements: a judge is ready for jobs; a judge has ended, with an exit status as that of
-subprocess; a judge starts the next run of a program."""
-SPENT = 3
-"""Exit status of a judge that must be replaced, because it used much memory or its job crashed."""
+READY, SPENT, ENDED, ALIVE = "ready", "spent", "ended", "alive"
+"""Messages of a worker besides judgements: a judge is ready for jobs; it ends, because it used much memory or its last
+job crashed; it has ended, with an exit status as that of subprocess; it starts the next run of a program."""
 _FORMS = (
     (r"\frac{1}{2}", "0.5", r"\frac{1}{3}"),
     (r"2\sqrt{2}", r"\sqrt{8}", r"2\sqrt{3}"),
@@ -98,7 +96,8 @@ def _serve(parent: int, make: Callable[[], Judge], deadline_seconds: float, jobs
             signal.setitimer(signal.ITIMER_PROF, 0)
             _reply(replies, *judgement)
             if spent or judgement.outcome is Outcome.CRASHED:
-                status = SPENT
+                _reply(replies, SPENT)
+                status = 1
                 break
     except BaseException:
         status = 1

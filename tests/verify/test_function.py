@@ -48,7 +48,7 @@ def score(prompt, response, answer):
         os.wait()
         return True
     if response == "dies":
-        os._exit(0)
+        os._exit(3)
     if response == "prints":
         print("noise", flush=True)
         return True
@@ -164,9 +164,10 @@ def test_a_source_that_changed_after_the_settings_were_read_is_refused(file: Pat
 
 
 def test_a_function_that_fails_on_the_first_prompt_is_refused_before_anything_is_generated() -> None:
-    good, bad = ({"prompt_id": "a", "prompt": "P", "answer": answer} for answer in ("42", "raises"))
+    good, *bad = ({"prompt_id": "a", "prompt": "P", "answer": answer} for answer in ("42", "raises", "loops"))
     settings = function_settings()
     source = SourceSettings(path="mine.jsonl")
-    assert unreadable_golds([good, bad], source, settings, "mine") == {}
-    with pytest.raises(SettingsError, match=r"crashed when it was called with the first prompt.*'raises'"):
-        unreadable_golds([bad], source, settings, "mine")
+    assert unreadable_golds([good, *bad], source, settings, "mine") == {}
+    for row, outcome in zip(bad, ("crashed", "timeout"), strict=True):
+        with pytest.raises(SettingsError, match=f"called with the first prompt.*'{row['answer']}': {outcome}"):
+            unreadable_golds([row], source, settings, "mine")
