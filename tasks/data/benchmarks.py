@@ -28,7 +28,7 @@ from tasks.store.records import Record
 from tasks.store.tables import CHATS, PROMPTS, write_table
 from tasks.verify.notation import plain_text
 from tasks.verify.pool import shared_verifier, shorten
-from tasks.verify.verdicts import Outcome
+from tasks.verify.verdicts import FAILURES, Outcome
 
 FILE = "benchmark.json"
 _NAMED = 8
@@ -166,22 +166,23 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
 
     They are those that math-verify does not find equal to themselves, words that stand in place of an answer, and tests
     of programs that have none of the known forms. Generated answers need no check.
-    A user's function is called once, with the first prompt and its gold answer as response, and must not crash.
+    A user's function is called once, with the first prompt and its gold answer as response, and must judge it.
     ``name`` names the data set in the progress bar.
 
     Raises:
-        SettingsError: the function crashed.
+        SettingsError: the function did not.
     """
     if isinstance(verify, FunctionVerifySettings):
         for row in rows[:1]:
             asked = (row["answer"], row["answer"], row["prompt"])
             (verdict,) = shared_verifier(verify).verify([asked], "reward function")
-            if verdict.outcome is Outcome.CRASHED:
+            if verdict.outcome in FAILURES:
                 raise SettingsError(
-                    f"verify.function: {verify.function} crashed when it was called with the first prompt and, as "
-                    f"response and answer, {shorten(row['answer'], _SHOWN_CHARACTERS)!r}. The traceback is above. To "
-                    "fix it: return a finite number, an Outcome, or None where the response has no answer, whatever "
-                    "the response is."
+                    f"verify.function: {verify.function}, called with the first prompt and, as response and answer, "
+                    f"{shorten(row['answer'], _SHOWN_CHARACTERS)!r}: {verdict.outcome}. An error that it raised is "
+                    "above. To fix it: return a finite number, an Outcome, or None where the response has no answer, "
+                    "whatever the response is; if it needs more time or memory, raise verify.deadline_seconds "
+                    f"({verify.deadline_seconds:g}) or verify.memory_mib ({verify.memory_mib})."
                 )
     if verify.kind == "function" or source.arithmetic is not None:
         return {}
