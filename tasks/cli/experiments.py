@@ -13,6 +13,8 @@ from tasks.experiments.arms import FULL, QUICK, Part
 if TYPE_CHECKING:
     from tasks.experiments.result import LaboratoryResult
 
+OverridesOption = Annotated[str, typer.Option("--overrides", help="The same in one text, as pyflyte run takes it.")]
+
 
 def laboratory(
     part: Annotated[
@@ -53,6 +55,7 @@ def reproduction(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Single fields to override in every run, as when the runs were started.")
     ] = None,
+    text: OverridesOption = "",
     store: Annotated[str | None, typer.Option(help="Store of the runs; default: the store in the file.")] = None,
     page: Annotated[
         Path | None,
@@ -75,7 +78,7 @@ def reproduction(
 
     experiment, default_store = read_experiment(config)
     opened = Store.open(store or default_store, create=False)
-    planned = experiment.runs(opened.ref.uri, " ".join(overrides or []))
+    planned = experiment.runs(opened.ref.uri, " ".join([*(overrides or []), text]))
     reports = find_reports(opened, planned)
     runs = [load_run(opened, run, report) for run, report in reports.items()]
     result = compare_finished(opened, experiment, planned, runs)

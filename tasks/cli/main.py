@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from tasks.cli.experiments import laboratory, reproduction
+from tasks.cli.experiments import OverridesOption, laboratory, reproduction
 from tasks.errors import DataError, SettingsError, UserError
 from tasks.process.logs import replace_unencodable_text
 from tasks.settings import RunSettings
@@ -49,6 +49,7 @@ def main() -> None:
 def plan(
     config: Config,
     overrides: Overrides = None,
+    text: OverridesOption = "",
     stages: Annotated[int, typer.Option(min=1, help="Number of stages of the workflow; mu_grpo has 4.")] = 4,
     gpus: Annotated[
         int | None, typer.Option(min=0, help="Estimate time, storage and price on this many GPUs; 0: on this machine.")
@@ -75,13 +76,14 @@ def plan(
         options = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": plain or None}
         if given := [name for name, value in options.items() if value is not None]:
             raise SettingsError(f"{given[0]}: needs --gpus, which is not given. Add --gpus, or remove {given[0]}.")
-    print_plan(_console(), config, " ".join(overrides or []), stages, planner, plain)
+    print_plan(_console(), config, " ".join([*(overrides or []), text]), stages, planner, plain)
 
 
 @app.command()
 def preflight(
     config: Config,
     overrides: Overrides = None,
+    text: OverridesOption = "",
     deployment: Annotated[
         Path | None,
         typer.Option(help="File of configs/deployments; default: the file in MU_GRPO_DEPLOYMENT."),
@@ -106,7 +108,7 @@ def preflight(
     from tasks.cluster.preflight import preflight as ask
     from tasks.settings.deployment import DeploymentSettings
 
-    settings = RunSettings.read(config, " ".join(overrides or []))
+    settings = RunSettings.read(config, " ".join([*(overrides or []), text]))
     pods = DeploymentSettings.read(deployment, "--deployment") if deployment else DeploymentSettings.current()
     target = Target(project, domain, kubeconfig, context, flyte, timeout)
     with Console(stderr=True).status("asking the cluster"):

@@ -102,7 +102,7 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         ("mu, updates per rollout", mu, "" if run.updates_per_rollout else "all updates of a stage"),
         ("rollout refreshes", stages * updates // mu, f"{stages * updates} / {mu}"),
         ("staleness", f"0 to {mu - 1}", f"mean {(mu - 1) / 2:g} updates"),
-        ("evaluations", policies * len(answers), f"{policies} policies x {len(answers)} benchmarks"),
+        ("evaluations", policies * len(answers), f"{policies} policies x {pluralize(len(answers), 'benchmark')}"),
         *(
             (f"  {measure.benchmark.name}", count, f"responses: {_describe_measure(run, measure)}")
             for measure, count in zip(run.measures, answers, strict=True)
