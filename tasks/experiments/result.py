@@ -335,9 +335,9 @@ def laboratory_markdown(result: LaboratoryResult) -> str:
 def _laboratory_legend(result: LaboratoryResult) -> str:
     return (
         f"{pluralize(result.seeds, 'seed')}, {result.updates} updates, {result.problems} held-out problems. The base "
-        f"policy has {percent(result.base)}. Differences are to {result.reference!r}, paired by seed and problem. "
-        "Intervals and p are by bootstrap over problems and a t distribution over seeds, and p is adjusted by Holm's "
-        "method."
+        f"policy has {percent(result.base)}. A difference is the arm's accuracy minus that of {result.reference!r}, "
+        "paired by seed and problem. Intervals and p are by bootstrap over problems and a t distribution over seeds, "
+        "and p is adjusted by Holm's method."
     )
 
 
