@@ -128,6 +128,11 @@ class History:
         return [stage.last_update for stage in self.stages[:-1]]
 
     @property
+    def last_update(self) -> int:
+        """The last update of the last stage, whose policy may not be evaluated yet; 0 before the first stage."""
+        return self.stages[-1].last_update if self.stages else 0
+
+    @property
     def objective(self) -> dict[str, Any]:
         """Settings of the objective; empty before the first stage."""
         return dict(self.stages[-1].policy.settings["objective"]) if self.stages else {}
@@ -201,6 +206,9 @@ def load_history(
     for error in lineage.missing.values():
         raise error
     manifests = {manifest.ref: manifest for manifest in lineage.manifests.values()}
+    # On S3, all are fetched in parallel.
+    numbers = [(one, name) for one in manifests.values() for name in (ACCURACY_FILE, METRICS_FILE) if name in one.files]
+    store.fetch({f"{one.ref.folder}/{name}": one.files[name] for one, name in numbers})
     evaluated = sorted(
         (_read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
         key=lambda policy: (policy.updates, policy.policy.digest),

@@ -49,7 +49,7 @@ def write_report(
     history = load_history(store, evaluations, seed=seed, settings=values, trained_from=trained_from)
     ledger, figures = make_ledger(history), make_figures(history)
     page, summary = _render_page(store, history, ledger, figures), make_summary(history, ledger)
-    numbers = summary.model_dump_json(indent=1, exclude={"execution", "report", "next_commands"})
+    numbers = summary.model_dump_json(indent=1, exclude={"later_updates", "execution", "report", "next_commands"})
     files = {PAGE_FILE: page, SUMMARY_FILE: numbers, SETTINGS_FILE: json.dumps(values, indent=1)}
     with store.write("report", settings=values, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
         write_pictures(draft.path, figures)

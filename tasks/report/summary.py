@@ -47,6 +47,8 @@ class RunSummary(FlyteModel):
     seed: int
     evaluated: list[EvaluatedPolicy]
     """Evaluated policies, in the order of updates."""
+    later_updates: int = 0
+    """Updates after the last evaluation, in an unfinished run."""
     ledger: dict[str, float]
     """Seconds by row; their sum is the process-seconds of the run."""
     gpu_seconds: dict[str, float] = Field(default_factory=dict)
@@ -80,7 +82,7 @@ class RunSummary(FlyteModel):
         if self.execution and self.execution.made < self.execution.artifacts:
             time_taken = f"{time_taken} with what other executions made"
         lines = [
-            f"{self.name}, seed {self.seed}: {self.last.updates} updates {time_taken}",
+            f"{self.name}, seed {self.seed}: {self.last.updates + self.later_updates} updates {time_taken}",
             self._table(),
             *([self._by_benchmark()] if len(self.last.evaluations) > 1 else []),
             self._times(),
@@ -133,6 +135,7 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
         updates_per_rollout=history.updates_per_rollout,
         seed=history.seed,
         evaluated=history.evaluated,
+        later_updates=history.last_update - history.evaluated[-1].updates,
         ledger=ledger.seconds,
         gpu_seconds=ledger.gpu_seconds,
         wall_clock=ledger.wall_clock,

@@ -55,7 +55,9 @@ def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Store, t
 
 
 def test_the_page_follows_a_run_that_continues(trained: Measured, tmp_path: Path) -> None:
-    assert "Its last artifact is the policy of stage 2" in report(trained.store, tmp_path)[1]
+    told, page = report(trained.store, tmp_path)
+    assert "Its last artifact is the policy of stage 2" in page
+    assert "64 updates in" in told
     trained.evaluate()
     write_report(trained.store, trained.evaluations, 0)
     assert find_unfinished(trained.store) == []

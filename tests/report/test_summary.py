@@ -38,8 +38,8 @@ def test_a_summary_comes_back_whole_from_flytes_protobuf_which_has_no_integers(m
 
 def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
     folder = mu_grpo.store.path(mu_grpo_report)
-    of_an_execution = {"execution", "report", "next_commands"}
-    assert set(json.loads((folder / "summary.json").read_text())) == set(RunSummary.model_fields) - of_an_execution
+    not_stored = {"later_updates", "execution", "report", "next_commands"}
+    assert set(json.loads((folder / "summary.json").read_text())) == set(RunSummary.model_fields) - not_stored
     assert str(mu_grpo.store.root) not in (folder / "report.html").read_text()
     assert mu_grpo.store.manifest(mu_grpo_report).parents["evaluations"] == mu_grpo.evaluations
 
