@@ -179,7 +179,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
             if verdict.outcome in FAILURES:
                 raise SettingsError(
                     f"verify.function: {verify.function}, called with the first prompt and, as response and answer, "
-                    f"{shorten(row['answer'], _SHOWN_CHARACTERS)!r}: {verdict.outcome}. An error that it raised is "
+                    f"{shorten(row['answer'], _SHOWN_CHARACTERS)!r}: {verdict.outcome}. If it raised an error, that is "
                     "above. To fix it: return a finite number, an Outcome, or None where the response has no answer, "
                     "whatever the response is; if it needs more time or memory, raise verify.deadline_seconds "
                     f"({verify.deadline_seconds:g}) or verify.memory_mib ({verify.memory_mib})."

@@ -31,6 +31,8 @@ class Result(FlyteModel):
 
     accuracy: Interval
     """avg@k. This and every other interval is a share with its 95 % interval."""
+    reward: float | None = None
+    """Mean reward of the sampled responses; None where rewards are 1 and 0."""
     greedy: Interval | None = None
     pass_at: dict[int, Interval] = Field(default_factory=dict, validation_alias=AliasChoices("pass_at", "pass"))
     """pass@n by n: the expected share of problems with at least one correct sample of n; empty over benchmarks."""

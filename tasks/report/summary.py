@@ -97,13 +97,15 @@ class RunSummary(FlyteModel):
         return "\n".join(lines).rstrip()
 
     def _table(self) -> str:
-        headings = ["policy", "updates", self.last.headline, "95 %", "greedy", "working", "tokens"]
+        reward = ["reward"] * any(one.reward is not None for one in self.evaluated)
+        headings = ["policy", "updates", self.last.headline, "95 %", *reward, "greedy", "working", "tokens"]
         rows = [
             [
                 one.label,
                 str(one.updates),
                 share(one.accuracy),
                 percent_range(one.accuracy.low, one.accuracy.high),
+                *(number(one.reward, 3) for _ in reward),
                 share(one.greedy),
                 share(one.working),
                 number(one.response_tokens),

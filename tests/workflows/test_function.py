@@ -37,7 +37,7 @@ def rewards(store: Store) -> dict[str, list[float]]:
 def test_a_reward_function_of_ones_own(tmp_path: Path) -> None:
     runner, file = Runner(tmp_path), tmp_path / "my_rewards.py"
     file.write_text(REWARDS)
-    runner.made("mu_grpo_1", "--overrides", CHANGES)
+    told = runner.made("mu_grpo_1", "--overrides", CHANGES)
     store = Store.open(runner.store)
     ((first, given),) = rewards(store).items()
     assert len(given) == 32 * 8
@@ -45,6 +45,7 @@ def test_a_reward_function_of_ones_own(tmp_path: Path) -> None:
     assert all(0 <= one <= 1 for one in given)
     evaluations = store.manifests("evaluation")
     assert all(0 <= one.facts["accuracy"] < one.facts["reward"] <= 1 for one in evaluations)
+    assert all(f" {one.facts['reward']:.3f} " in told for one in evaluations)
     # A function extracts no answer, so nothing says whether a response shows its working.
     assert {one.facts["working"] for one in store.manifests("verdicts")} == {None}
     assert all(json.loads((store.path(one.ref) / ACCURACY_FILE).read_text())["working"] is None for one in evaluations)
