@@ -51,7 +51,7 @@ def inspect_run(store: Store, report: str, stage: int, chosen: ResponseFilter) -
     """
     ref = find_artifact(store, report)
     if ref.kind != "report":
-        raise DataError(f"{ref}: is not a run; allowed: an artifact of kind report.")
+        raise DataError(f"{report}: names no run; allowed: report/digest; without it, the latest run is shown.")
     return _groups(store, _responses_of_run(store, store.manifest(ref), stage), chosen)
 
 
@@ -69,6 +69,9 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
     try:
         report = find_reports(store, seed, algorithm)[0]
     except DataError:
+        if responses is None and unfinished:
+            reached = unfinished[0].reached
+            raise DataError(f"stage {stage}: the run is not finished; its last artifact is {reached}.") from None
         if responses is None:
             raise
         return _groups(store, responses, chosen)
@@ -81,7 +84,7 @@ def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
     evaluated = run_of(store, report).evaluated_policies(report)
     policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
     if policy is None:
-        raise DataError(f"stage {stage}: not in the run with {len(evaluated) - 1} stages.")
+        raise DataError(f"stage {stage}: the run has {len(evaluated) - 1}; allowed: 1 to {len(evaluated) - 1}.")
     optimize = report.settings.get("optimize")
     if optimize and stage > report.known_facts.get("trained_from", 0):
         # Another run with other settings may have made the same policy.

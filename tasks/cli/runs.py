@@ -31,9 +31,9 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
     unfinished = next((run for run in find_unfinished(store, seed, algorithm) if run.averages), None)
     try:
         finished = find_reports(store, seed, algorithm)[0]
-    except DataError:
+    except DataError as error:
         if unfinished is None:
-            raise
+            raise DataError(f"{error.message} A run can be shown after the evaluation of its base policy.") from None
         finished = None
     if unfinished and (finished is None or finished.timings.finished < unfinished.latest):
         text, summary = draw_page(store, unfinished.history(store))

@@ -101,7 +101,8 @@ def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[s
         yield from _json_rows(path, name)
     else:
         raise DataError(
-            f"{name}: cannot read {path.suffix or 'a file without suffix'}; allowed: {', '.join(SUFFIXES)}."
+            f"{name}: cannot read {path.suffix or 'a file without suffix'}; allowed: {', '.join(SUFFIXES)}. Convert "
+            "it, as pandas.read_csv(FILE).to_json('FILE.jsonl', orient='records', lines=True) converts CSV."
         )
 
 

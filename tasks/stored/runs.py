@@ -52,7 +52,7 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
         filters = (("seed", seed), ("algorithm", algorithm))
         wanted = ", ".join(f"{name} {value}" for name, value in filters if value is not None)
         problem = f"no finished run{f' with {wanted}' if wanted else ''} in this store"
-        raise DataError(f"{store.ref.uri}: {problem}. Start such a run, or name another store, seed or algorithm.")
+        raise DataError(f"{store.ref.uri}: {problem}. Finish such a run, or name another store, seed or algorithm.")
     finished = {run_key(report): report.timings.finished for report in reports}  # of each run's first report
     return sorted(reports, key=lambda report: -finished[run_key(report)])
 

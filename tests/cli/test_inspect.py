@@ -90,7 +90,7 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
     assert {group for group, _ in advantages(plain(inspect_stage(store, 1, 0, "grpo", chosen)))} == {1}
     with pytest.raises(DataError, match=r"no response with prompt 'x' and outcome 'wrong'; prompts here: s0p0, "):
         inspect_stage(store, 1, None, None, ResponseFilter(prompt="x", outcome="wrong"))
-    with pytest.raises(DataError, match="stage 3: not in the run with 2 stages"):
+    with pytest.raises(DataError, match="stage 3: the run has 2; allowed: 1 to 2"):
         inspect_stage(store, 3, None, None, ResponseFilter())
 
 
@@ -131,7 +131,7 @@ def test_the_command_shows_a_stage_of_a_store_on_s3(bucket: str) -> None:
     run = make_finished_run(store, stages=1)
     where = ["--store", f"{bucket}/prefix"]
     assert len(advantages(run_command("inspect", *where, "--all", "--groups", "9"))) == 16
-    assert "allowed: an artifact of kind report" in run_refused("inspect", str(run.policies[0]), *where)
+    assert "names no run; allowed: report/digest" in run_refused("inspect", str(run.policies[0]), *where)
 
 
 def test_a_run_without_a_report_has_advantages_where_it_was_trained(store: Store) -> None:
@@ -143,7 +143,7 @@ def test_a_run_without_a_report_has_advantages_where_it_was_trained(store: Store
     assert advantages(shown(store, 2))[0, 0] == DASH
     shutil.rmtree(store.root / run.verdicts[1].folder)
     assert told in shown(store, 2)
-    with pytest.raises(DataError, match="no finished run in this store"):
+    with pytest.raises(DataError, match="not finished; its last artifact is the rollouts of stage 2"):
         inspect_stage(store, 3, None, None, EVERYTHING)
 
 
