@@ -175,7 +175,9 @@ def data() -> None:
 
 @app.command(name="settings")
 def settings_command(
-    name: Annotated[str, typer.Argument(help="Setting or section, as in optimize.objective.gate; default: all.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Setting or section, as in optimize.objective.gate or learning_rate; default: all.")
+    ] = "",
 ) -> None:
     """Show the full name, type, default and meaning of settings."""
     from tasks.cli.settings import settings_table

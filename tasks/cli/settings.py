@@ -205,7 +205,7 @@ def _yaml(value: Any) -> str:
 
 
 def settings_table(name: str) -> Table:
-    """Return a table of the settings whose path begins with a name.
+    """Return a table of the settings whose path begins with a name, or else contains it.
 
     Raises:
         SettingsError: no setting has this name.
@@ -214,14 +214,16 @@ def settings_table(name: str) -> Table:
     for column in ("setting", "type", "default", "meaning"):
         table.add_column(column, overflow="fold")
     entries = [entry for model, _ in FILES.values() for section in sections(model) for entry in section.entries]
-    for entry in entries:
-        if not name or f"{entry.path}.".startswith(f"{name}."):
-            row = (entry.path, entry.type.replace("`", ""), entry.default, entry.meaning.replace("``", ""))
-            table.add_row(*map(escape, row))
-    if not table.row_count:
+    found = [entry for entry in entries if not name or f"{entry.path}.".startswith(f"{name}.")]
+    if not found:
         for entry in entries:  # A section that occurs twice has its fields where it occurs first.
             first = re.match(r"section `(.*?)`", entry.type)
             if first and first[1] != entry.path and name.startswith(f"{entry.path}."):
                 return settings_table(first[1] + name.removeprefix(entry.path))
+        found = [entry for entry in entries if f".{name}." in f".{entry.path}."]
+    if not found:
         raise SettingsError(f"{name}: no setting has this name; `mu-grpo settings` lists all of them.")
+    for entry in found:
+        row = (entry.path, entry.type.replace("`", ""), entry.default, entry.meaning.replace("``", ""))
+        table.add_row(*map(escape, row))
     return table

@@ -77,7 +77,7 @@ def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> d
         elif (local := Path(source).expanduser()).is_dir():
             pass
         elif source.startswith((".", "/", "~")):
-            raise DataError(f"policy.path: {source!r} is not a folder.")
+            raise DataError(f"policy.path: {source!r} is not a folder. Name one, s3://bucket/prefix or a hub model.")
         else:
             local = snapshot("model", source, settings.revision, patterns, "policy.path")
             facts["revision"] = local.name

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from inspect import isclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, get_args
@@ -191,7 +192,7 @@ class Settings(FlyteModel):
         try:
             return super().model_validate_json(json.dumps(values, default=str))
         except ValidationError as error:
-            raise SettingsError(describe(error, name or cls.title())) from None
+            raise SettingsError(describe(error, name or cls.title(), cls)) from None
 
     @classmethod
     def parse_stored(cls, values: Mapping[str, Any], place: object) -> Self:
@@ -240,14 +241,32 @@ class Settings(FlyteModel):
         """
         merged = dict(values)
         for name, new in changes.items():
-            old, field = merged.get(name), cls.model_fields.get(name)
-            if isinstance(old, Mapping) and isinstance(new, Mapping):
-                types = (field.annotation, *get_args(field.annotation)) if field else ()
-                section = next((kind for kind in types if isclass(kind) and issubclass(kind, Settings)), Settings)
-                merged[name] = section.merge(old, new)
-            else:
-                merged[name] = new
+            old = merged.get(name)
+            both = isinstance(old, Mapping) and isinstance(new, Mapping)
+            merged[name] = cls.section(name).merge(old, new) if both else new
         return merged
+
+    @classmethod
+    def all_fields(cls) -> set[str]:
+        """Return the names of the fields."""
+        return set(cls.model_fields)
+
+    @classmethod
+    def section(cls, name: str) -> "type[Settings]":
+        """Return the class of the settings in a field; ``Settings`` itself, which has no fields, if it has none."""
+        field = cls.model_fields.get(name)
+        types = (field.annotation, *get_args(field.annotation)) if field else ()
+        return next((kind for kind in types if isclass(kind) and issubclass(kind, Settings)), Settings)
+
+    @classmethod
+    def similar_field(cls, name: str) -> str | None:
+        """Return the field with the most similar name, also in a section, as in ``optimize.preset``; None without."""
+        fields = {
+            inner: f"{outer}.{inner}"
+            for outer in reversed(cls.model_fields)
+            for inner in cls.section(outer).all_fields()
+        } | {field: field for field in cls.all_fields()}
+        return next((fields[close] for close in get_close_matches(name, fields, 1)), None)
 
 
 class Kinds(Settings):
@@ -347,17 +366,25 @@ def _join_or(values: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def describe(error: ValidationError, name: str) -> str:
-    """Return one line per mistake: the field, its value and what is allowed."""
-    return "\n".join(_describe_one(details, name) for details in error.errors())
+def describe(error: ValidationError, name: str, model: type[Settings]) -> str:
+    """Return one line per mistake in settings of a class: the field, its value and what is allowed."""
+    return "\n".join(_describe_one(details, name, model) for details in error.errors())
 
 
-def _describe_one(details: ErrorDetails, name: str) -> str:
+def _describe_one(details: ErrorDetails, name: str, model: type[Settings]) -> str:
     path = [str(key) for key in details["loc"]]
     field = ".".join(path if name == WHOLE_RUN else [name, *path])
     kind, value = details["type"], details["input"]
     if kind == "extra_forbidden":
-        return f"{field}: unknown field (value {value!r}). Remove it or correct its spelling."
+        for key in path[:-1]:
+            model = model.section(key)
+        similar = model.similar_field(path[-1])
+        fix = (
+            f"Did you mean {field.removesuffix(path[-1])}{similar}?"
+            if similar
+            else "Remove it or correct its spelling."
+        )
+        return f"{field}: unknown field (value {value!r}). {fix}"
     if kind == "missing":
         return f"{field}: missing. This field has no default and must be given."
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
