@@ -84,12 +84,15 @@ def first_names(names: list[str], most: int) -> str:
     return ", ".join(names[:most]) + rest
 
 
+def visible(text: str) -> str:
+    """Return a text with visible control characters, which would change colors or the title of a terminal."""
+    return "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
+
+
 def printable(text: str) -> str:
     """Return a text with visible control characters; a text of more than 1600 characters is cut in the middle."""
-    visible = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
-    if len(visible) <= 1600:
-        return visible
-    return f"{visible[:800]}\n[... {len(visible) - 1600} characters ...]\n{visible[-800:]}"
+    text = visible(text)
+    return text if len(text) <= 1600 else f"{text[:800]}\n[... {len(text) - 1600} characters ...]\n{text[-800:]}"
 
 
 def moment(seconds: float) -> str:

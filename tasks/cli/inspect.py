@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.errors import DataError
-from tasks.formats import DASH, first_names, printable
+from tasks.formats import DASH, first_names, printable, visible
 from tasks.settings import OptimizeSettings
 from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
@@ -217,7 +217,7 @@ def _groups(store: Store, responses: Responses, chosen: ResponseFilter) -> Group
 def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Table:
     first = rows[0]
     correct = sum(row["outcome"] == "correct" for row in group)
-    title = f"{first['prompt']}   (answer {printable(first['answer'])}; {correct} of {len(group)} correct)"
+    title = f"{visible(first['prompt'])}   (answer {printable(first['answer'])}; {correct} of {len(group)} correct)"
     table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("sample", "outcome", "reward", "advantage", "tokens", "mean\nlogp", "min\nlogp"):
         table.add_column(name, justify="left" if name == "outcome" else "right", no_wrap=True)
@@ -232,6 +232,6 @@ def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool)
             DASH if row["advantage"] is None else f"{row['advantage']:+.3f}",
             str(len(row["response_token_ids"])),
             *((f"{np.mean(logp):.3f}", f"{np.min(logp):.3f}") if logp else (DASH, DASH)),
-            escape(row["response"]),
+            escape(visible(row["response"])),
         )
     return table

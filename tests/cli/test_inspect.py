@@ -75,6 +75,7 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
     rows = [line.split() for line in text.splitlines() if "response " in line and "stage 0 group" in line]
     by_sample = {row[0]: row[4:7] for row in rows}
     means = ["-1.000", "-1.500", "-2.000", "-2.500"]
+    assert ("\x1b" in text, "\N{SYMBOL FOR ESCAPE}" in text) == (False, True)
     assert by_sample == {str(place): [str(place + 1), means[place], f"{-place - 1:.3f}"] for place in range(4)}
 
 
