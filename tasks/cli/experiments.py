@@ -13,7 +13,7 @@ from tasks.experiments.arms import FULL, QUICK, Part
 if TYPE_CHECKING:
     from tasks.experiments.result import LaboratoryResult
 
-OverridesOption = Annotated[str, typer.Option("--overrides", help="The same in one text, as pyflyte run takes it.")]
+OverridesOption = Annotated[str, typer.Option("--overrides", help="Overrides in one text, as pyflyte run takes them.")]
 
 
 def laboratory(
