@@ -104,7 +104,7 @@ class Job:
     inputs: tuple[Any, ...]
     named: dict[str, Any] = field(default_factory=dict)
     stopped: bool = False
-    """By SIGTERM to a follower alone, once a state is saved; then it is called again."""
+    """By SIGTERM to a follower alone, between two states; then it is called again."""
 
 
 def alternate_in_group(count: int, ref: StoreRef, out: Path, jobs: list[Job]) -> dict[str, ArtifactRef]:
@@ -119,7 +119,7 @@ def _alternate(ref: StoreRef, out: Path, jobs: list[Job]) -> None:
         leads = distributed.rank() == 0
         try:
             if job.stopped and not leads:
-                _stop_after_a_state()
+                _stop_between_states()
             made = run_once(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
             assert not job.stopped
         except Interrupted:
@@ -131,14 +131,14 @@ def _alternate(ref: StoreRef, out: Path, jobs: list[Job]) -> None:
             (out / job.name).write_text(made.digest)
 
 
-def _stop_after_a_state() -> None:
-    """Sends this process SIGTERM once, as soon as a state of the trainer is saved."""
+def _stop_between_states() -> None:
+    """Sends this process SIGTERM once, when it saves the second refresh, which a state does not follow at once."""
     put = Progress.put
 
     def put_and_stop(progress: Progress, name: str, number: int, fill: Callable[[Path], None]) -> None:
         put(progress, name, number, fill)
-        if name == "train":
-            Progress.put = put  # type: ignore[method-assign]  # restored after one state
+        if (name, number) == ("refresh", 1):
+            Progress.put = put  # type: ignore[method-assign]  # restored after one signal
             os.kill(os.getpid(), signal.SIGTERM)
 
     Progress.put = put_and_stop  # type: ignore[method-assign]  # for this process alone
