@@ -68,7 +68,11 @@ def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner) 
         step(store)
     for table in Path(base.root / "progress/damaged").glob("refresh-000000/*.parquet"):
         table.write_bytes(b"")
-    assert step(store) == undisturbed
+    with kill_after(2), pytest.raises(Killed):
+        step(store)
+    with kill_after(10**6) as saved:
+        assert step(store) == undisturbed
+    assert len(saved) == STEPS["alternate"] - 2, "the states of damaged rollouts were kept"
 
 
 def test_the_warning_of_an_evaluation_counts_the_responses_of_all_attempts(learner: Learner) -> None:
