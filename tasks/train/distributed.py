@@ -94,10 +94,11 @@ def run_once_in_group(
 
     Raises:
         SettingsError: there are more processes than GPUs.
+        ArtifactError: another run has done the same work for two hours, so that the group waits no longer for its end.
     """
     with _process_group():
         if rank() > 0:
-            if broadcast_int(0):
+            if _leader_begins(name):
                 logic(Store(ref, work=work.work_key(name, version, inputs), follows=True), *inputs, **named)
             return None
         followed = False
@@ -113,6 +114,19 @@ def run_once_in_group(
         finally:
             if not followed:
                 broadcast_int(0)
+
+
+def _leader_begins(name: str) -> bool:
+    """Wait for the leader to begin the work, and return True; return False if the leader ends without it."""
+    try:
+        return bool(broadcast_int(0))
+    except RuntimeError as error:
+        if "Timed out" not in str(error):
+            raise
+        raise ArtifactError(
+            f"{name}: process {rank()} has waited {_PATIENCE} for the leader, which waits for another run that does "
+            "the same work. Start the same command again when that run has ended."
+        ) from error
 
 
 @contextmanager
