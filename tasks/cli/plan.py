@@ -114,7 +114,10 @@ def _schedule(run: RunSettings, stages: int) -> Table:
 
 def _describe_measure(run: RunSettings, measure: Measure) -> str:
     k, greedy = measure.evaluation.samples_per_problem, " and greedy" if measure.evaluation.greedy else ""
-    return f"{problem_count(run, measure)} problems, avg@{k}{greedy}"
+    source, problems = measure.benchmark.source, f"{problem_count(run, measure)} problems"
+    if source is not None and source.path is not None:  # A plan reads no file.
+        problems = f"at most {problems}" if measure.benchmark.problems else f"{problems} assumed"
+    return f"{problems}, avg@{k}{greedy}"
 
 
 def _objective(run: RunSettings) -> Table:
