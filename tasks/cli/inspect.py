@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich import box
-from rich.console import Group
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 from tasks.errors import DataError
 from tasks.formats import DASH, first_names, printable, visible
@@ -26,6 +25,8 @@ from tasks.stored.runs import find_artifact, find_reports, run_of
 from tasks.stored.unfinished import Responses, find_unfinished
 
 _NAMED = [*RESPONSE, "finish_reason", "policy"]
+_NUMBERS, _INDENT = "{:>6}  {:<14}  {:>8}  {:>9}  {:>6}  {:>9}  {:>8}", 8
+"""Format of the numbers of a response, and the indent of the response itself."""
 _SHOWN = [*RESPONSE, "prompt", "answer", "response", "response_token_ids", "engine_logp"]
 
 
@@ -209,29 +210,29 @@ def _groups(store: Store, responses: Responses, chosen: ResponseFilter) -> Group
     total = "" if count == len(rows) else f", of {len(all_groups)} groups and {len(rows)} responses"
     hint = "" if chosen.every else "; of each group only the best and the worst are shown, --all shows every response"
     return Group(
-        *(_table(_with_texts(groups[name]), all_groups[name], chosen.every) for name in order[: chosen.groups]),
+        *(_group(_with_texts(groups[name]), all_groups[name], chosen.every) for name in order[: chosen.groups]),
         f"{len(groups)} groups, {count} responses in {responses.title}{total}; {learner}{hint}",
     )
 
 
-def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Table:
+def _group(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Group:
+    """Return the prompt of a group and its responses, each below a line of its numbers."""
     first = rows[0]
     correct = sum(row["outcome"] == "correct" for row in group)
     title = f"{visible(first['prompt'])}   (answer {printable(first['answer'])}; {correct} of {len(group)} correct)"
-    table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("sample", "outcome", "reward", "advantage", "tokens", "mean\nlogp", "min\nlogp"):
-        table.add_column(name, justify="left" if name == "outcome" else "right", no_wrap=True)
-    table.add_column("response", overflow="fold")
+    headings = ("sample", "outcome", "reward", "advantage", "tokens", "mean logp", "min logp")
+    parts: list[RenderableType] = [Text(title, "italic"), Text(_NUMBERS.format(*headings), "bold")]
     order = sorted(rows, key=lambda row: (-(row["reward"] or 0.0), -(row["advantage"] or 0.0), row["sample_index"]))
     for row in order if every else [order[0], *order[1:][-1:]]:
         logp = row["engine_logp"]
-        table.add_row(
-            str(row["sample_index"]),
+        numbers = _NUMBERS.format(
+            row["sample_index"],
             row["outcome"] or DASH,
             DASH if row["reward"] is None else f"{row['reward']:g}",
             DASH if row["advantage"] is None else f"{row['advantage']:+.3f}",
-            str(len(row["response_token_ids"])),
+            len(row["response_token_ids"]),
             *((f"{np.mean(logp):.3f}", f"{np.min(logp):.3f}") if logp else (DASH, DASH)),
-            escape(visible(row["response"])),
         )
-    return table
+        response = Text(visible(row["response"]) or "(empty)", overflow="fold")
+        parts += [Text(numbers), Padding(response, (0, 0, 0, _INDENT), expand=False)]
+    return Group(*parts, "")

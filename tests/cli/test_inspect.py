@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from itertools import chain
+from itertools import chain, pairwise
 from statistics import mean, stdev
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ def advantages(text: str) -> dict[tuple[int, int], str]:
     for line in text.splitlines():
         if title := re.match(r"\s*(\d)\+\[1\]=", line):
             group = int(title[1])
-        if row := re.match(r"\s*(\d+)  (\w+|-) +(\S+) +(\S+) +(\d+) +(\S+) +(\S+)  stage", line):
+        if row := re.match(r"\s*(\d+)  (\w+|-) +(\S+) +(\S+) +(\d+) +(\S+) +(\S+)$", line):
             found[group, int(row[1])] = row[4]
     return found
 
@@ -72,7 +72,8 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
     assert len(advantages(shown(store))) == 16
     assert len(advantages(shown(store, chosen=ResponseFilter(groups=1)))) == 2
     text = shown(store, chosen=ResponseFilter(prompt="s0p0", every=True))
-    rows = [line.split() for line in text.splitlines() if "response " in line and "stage 0 group" in line]
+    pairs = pairwise(text.splitlines())
+    rows = [line.split() for line, below in pairs if "stage 0 group 0 response " in below]
     by_sample = {row[0]: row[4:7] for row in rows}
     means = ["-1.000", "-1.500", "-2.000", "-2.500"]
     assert ("\x1b" in text, "\N{SYMBOL FOR ESCAPE}" in text) == (False, True)
@@ -121,8 +122,7 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
     rows, judged = rows_of(0, 0, run.policies[0].digest, [1.0, None, 0.0, 0.0])
     rows[2].update(response_token_ids=[], engine_logp=[])
     run.judged(rows, judged).optimize().end()
-    text = shown(store)
-    lines = {line.split()[0]: line.split()[1:7] for line in text.splitlines() if "stage 0 group" in line}
+    lines = {words[0]: words[1:] for line in shown(store).splitlines() if len(words := line.split()) == 7}
     assert lines["1"][:3] == ["timeout", DASH, "+0.000"]
     assert lines["2"] == ["wrong", "0", "-0.577", "0", DASH, DASH]
 
