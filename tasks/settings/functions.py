@@ -36,8 +36,8 @@ def find_function(name: str) -> FunctionSource:
         ValueError: the module or the function does not exist, a file is not Python, or the function does not take three
             arguments.
     """
-    if not _NAME.fullmatch(name):
-        raise ValueError("allowed: a module and a function in it, as in my_rewards:score")
+    if not _NAME.fullmatch(name) or ".py:" in name:
+        raise ValueError("allowed: a module, without .py, and a function in it, as in my_rewards:score")
     module, _, function = name.partition(":")
     here = Path.cwd()
     files = list(_files(module, [str(here), *sys.path]))
