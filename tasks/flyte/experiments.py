@@ -58,7 +58,7 @@ def find_reports(
     return [reports[run] for run in planned]
 
 
-@step("10")
+@step("11")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
