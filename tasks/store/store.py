@@ -69,7 +69,7 @@ class Draft:
         self.phases: dict[str, float] = {}
         self.earlier: dict[str, float] = {}
         """Seconds by phase that earlier attempts spent on the parts that are reused."""
-        self.started = time.time()
+        self.started, self._start = time.time(), time.perf_counter()
         self.idle_since = _last_end[0]
         self._open: dict[str, float] = {}
         """Start of the phase that is running."""
@@ -82,6 +82,10 @@ class Draft:
             yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - self._open.pop(name)
+
+    def now(self) -> float:
+        """Return the time in Unix seconds, as if the clock had not been set since the start."""
+        return self.started + time.perf_counter() - self._start
 
     def spent(self) -> dict[str, float]:
         """Return the seconds by phase until now, with those of earlier attempts."""
@@ -195,7 +199,7 @@ class Store:
             role: [refs] if isinstance(refs, ArtifactRef) else list(refs) for role, refs in draft.parents.items()
         }
         ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
-        _last_end[0] = time.time()
+        _last_end[0] = draft.now()
         manifest = Manifest(
             schema_version=SCHEMA,
             kind=kind,

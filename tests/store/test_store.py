@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -36,15 +38,17 @@ def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store:
     assert (moved.path(ref) / "sub/data.txt").read_text() == "child"
 
 
-def test_a_manifest_names_gpus(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_has_gpus_and_true_seconds(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771 MiB, 580.65.06'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr("tasks.store.store.gpu_models", provenance.gpu_models.__wrapped__)
     monkeypatch.setattr("tasks.store.store.gpus", lambda: 1)
+    monkeypatch.setattr(time, "time", count(time.time(), -300).__next__)  # The clock is set back all the time.
     manifest = store.manifest(write(store))
     assert manifest.timings.gpu_models == ["NVIDIA H200, 143771 MiB, 580.65.06"]
+    assert 0 < manifest.timings.seconds < 60
 
 
 def test_the_digest_covers_content_and_parents(store: Store, tmp_path: Path) -> None:
