@@ -86,10 +86,12 @@ class Lease:
         number, record = self._newest(bucket or self._patient)
         if number == self._number and record is not None and record.token == self._record.token:
             return
-        by = f"taken over by {record.holder}" if record else "ended or removed by another process"
+        lost, own = "ended or removed by another process", f"this process ({self._record.holder})"
+        if record:
+            lost = f"taken over by {record.holder}, because {own} gave no sign of life for {TAKEN_OVER_AFTER:.0f} s"
         raise LostLeaseError(
-            f"{self._task}: the work in {self._where} was {by}, because this process ({self._record.holder}) gave no "
-            f"sign of life for {TAKEN_OVER_AFTER:.0f} s. It stops and saves nothing more; the other process goes on."
+            f"{self._task}: the work in {self._where} was {lost}; {own} stops and saves nothing more. Start the same "
+            "command again: it waits for the other process, and finds or continues its work."
         )
 
     def _acquire(self) -> None:
