@@ -242,8 +242,10 @@ class Settings(FlyteModel):
         merged = dict(values)
         for name, new in changes.items():
             old = merged.get(name)
-            both = isinstance(old, Mapping) and isinstance(new, Mapping)
-            merged[name] = cls.section(name).merge(old, new) if both else new
+            if isinstance(old, Mapping) and isinstance(new, Mapping):
+                merged[name] = cls.section(name).merge(old, new)
+            else:
+                merged[name] = new
         return merged
 
     @classmethod
