@@ -72,7 +72,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("verify.kind=code verify.deadline_seconds=3", "verify.deadline_seconds: got 3; unknown field with kind code"),
         ("verify.kind=poetry", "verify.kind: got 'poetry'; should be 'math', 'code' or 'function'"),
         ("verify.kind=function", "verify.function: missing"),
-        ("verify.kind=function verify.function=score", "got 'score'; allowed: a module and a function"),
+        ("verify.kind=function verify.function=score", "got 'score'; allowed: a module, without .py, and a function"),
         ("optimize.responses_per_update=12", "would split a group of rollout.responses_per_prompt 8; allowed"),
         ("optimize.responses_per_update=264", "does not divide the 4096 responses"),
         ("updates_per_rollout=5", "updates_per_rollout: 5 does not divide the 16 updates"),
