@@ -125,10 +125,13 @@ def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file or a folder is on the disk."""
+    """Wait until a file or a folder is on the disk; some file systems, such as VirtualBox's, cannot flush folders."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(handle)
 

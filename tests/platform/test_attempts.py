@@ -46,5 +46,4 @@ def test_flyte_chooses_among_the_errors_of_several_nodes(monkeypatch: pytest.Mon
     monkeypatch.setenv("_F_DES", "1")
     monkeypatch.setattr(attempts, "in_pod", lambda: True)
     assert isinstance(attempts.to_flyte_error(Interrupted("stopped")), FlyteRecoverableException)
-    of_other_node = IgnoreOutputs()
-    assert attempts.to_flyte_error(of_other_node) is of_other_node
+    assert attempts.to_flyte_error(of_other_node := IgnoreOutputs()) is of_other_node

@@ -105,7 +105,6 @@ def test_the_work_of_a_killed_holder_is_taken_over_at_once_on_its_machine_and_la
     third = start("elsewhere", patience=IMPATIENT)
     third.wait_for("or for 3 s without a sign of life")
     assert third.end().returncode == 0, third.output()
-    assert "gave no sign of life; its work is taken over" in third.output()
     assert third.logged()[:3] == ["has 0", "has 1", "begun 2"]
 
 

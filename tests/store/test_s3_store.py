@@ -49,6 +49,8 @@ def test_opening_at_once_gives_one_id(bucket: str, s3: S3, tmp_path: Path, monke
     assert ids(f"{tmp_path}/hard links") == 1
     monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(errno.EPERM, "none on this file system")))
     assert ids(f"{tmp_path}/no hard links") == 1
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EINVAL, "folders cannot be flushed")))
+    assert write(Store.open(f"{tmp_path}/no hard links"))
     s3.skip_unless_it_can("keep the first of two conditional writes at the same time")
     assert ids(bucket) == 1
 
