@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.formats import DASH, duration, label, moment, percent
-from tasks.report.history import Evaluation, format_value
+from tasks.formats import DASH, duration, label, moment, number, percent
+from tasks.report.history import Evaluation, Result, format_value
 from tasks.report.ledger import ROWS
 from tasks.report.summary import RunSummary
 from tasks.report.tables import text_table
@@ -95,34 +95,42 @@ def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
 
 
 def sections(summaries: Sequence[RunSummary]) -> list[tuple[_Rows, Callable[[float], str]]]:
-    """Return the rows with accuracies and those with seconds, each with the function that formats a value."""
-    return [(_accuracies(summaries), percent), (_seconds(summaries), duration)]
+    """Return the rows with accuracies, rewards and seconds, each with the function that formats a value."""
+    accuracies = _measured(summaries, lambda one: one.accuracy.value)
+    rewards = _measured(summaries, lambda one: one.reward, "reward")
+    written: list[tuple[_Rows, Callable[[float], str]]] = [
+        (accuracies, percent),
+        (rewards, lambda reward: number(reward, 3)),
+        (_seconds(summaries), duration),
+    ]
+    return [(rows, write) for rows, write in written if rows]
 
 
-def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:
-    """Return accuracies by number of updates, so that runs with other stages share rows.
+def _measured(summaries: Sequence[RunSummary], measure: Callable[[Result], float | None], title: str = "") -> _Rows:
+    """Return values by number of updates, so that runs with other stages share rows; without values, no rows.
 
-    Accuracies on different problems are in different rows.
+    Values on different problems are in different rows. An empty title stands for that of the accuracies.
     """
     by_run = [[_benchmark(one) for one in summary.last.evaluations] for summary in summaries]
     names = _shortest_names([benchmark for benchmarks in by_run for benchmark in benchmarks])
     averaged = {benchmark for benchmarks in by_run if len(benchmarks) > 1 for benchmark in benchmarks}
     rows: dict[tuple[int, int, str], list[float | None]] = {}
 
-    def enter(run: int, accuracy: float, *key: Any) -> None:
-        rows.setdefault(key, [None] * len(summaries))[run] = accuracy
+    def enter(run: int, result: Result, *key: Any) -> None:
+        if (value := measure(result)) is not None:
+            rows.setdefault(key, [None] * len(summaries))[run] = value
 
     for run, (summary, benchmarks) in enumerate(zip(summaries, by_run, strict=True)):
-        name = summary.last.headline
+        name = title or summary.last.headline
         if any(other != benchmarks for other in by_run):
             name = f"{' + '.join(names[each] for each in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
         for policy in summary.evaluated:
             at = f"{policy.updates} updates" if policy.updates else "base"
-            enter(run, policy.accuracy.value, by_run.index(benchmarks), policy.updates, f"{name}, {at}")
+            enter(run, policy, by_run.index(benchmarks), policy.updates, f"{name}, {at}")
         for one, benchmark in zip(summary.last.evaluations, benchmarks, strict=True):
             if benchmark in averaged:
                 order = list(names).index(benchmark)
-                enter(run, one.accuracy.value, len(by_run), order, f"{names[benchmark]}, at the end")
+                enter(run, one, len(by_run), order, f"{names[benchmark]}, at the end")
     return {name: values for (_, _, name), values in sorted(rows.items())}
 
 
