@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tasks.cli.pages import explain_write_errors, replace_between_marks
+from tasks.cli.pages import explain_write_errors, find_marks, replace_between_marks
 from tasks.experiments.arms import FULL, QUICK, Part
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def laboratory(
     """Run a part of the laboratory for staleness: short training runs of the tiny policy, with statistical tests."""
     from tasks.experiments.spread import Plan, run_part
 
+    if docs is not None:
+        find_marks(docs, f"part {part}")  # The runs take hours.
     size = QUICK if quick else FULL
     result = run_part(Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides))
     if docs is not None:

@@ -27,18 +27,27 @@ def write_page(page: Path, text: str, option: str) -> None:
         page.write_text(text, encoding="utf-8")
 
 
+def find_marks(page: Path, name: str) -> re.Match[str]:
+    """Return the match of the text between the marks ``<!-- name -->`` and ``<!-- end of name -->`` in a page.
+
+    Raises:
+        DataError: the page has no such marks, or cannot be read.
+    """
+    first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    try:
+        content = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{page}: cannot be read ({error.strerror}). Name a page that has the marks.") from error
+    if (found := re.search(rf"(?<={re.escape(first)}).*?(?={re.escape(last)})", content, re.DOTALL)) is None:
+        raise DataError(f"{page}: no marks `{first.strip()}` and `{last}`. Add them where the text belongs.")
+    return found
+
+
 def replace_between_marks(page: Path, name: str, text: str) -> None:
     """Replace the text between the marks ``<!-- name -->`` and ``<!-- end of name -->``.
 
     Raises:
         DataError: the page has no such marks, or cannot be read or written.
     """
-    first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-    marks = re.compile(rf"({re.escape(first)}).*?({re.escape(last)})", re.DOTALL)
-    try:
-        content = page.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{page}: cannot be read ({error.strerror}). Name a page that has the marks.") from error
-    if not marks.search(content):
-        raise DataError(f"{page}: no marks `{first.strip()}` and `{last}`. Add them where the text belongs.")
-    write_page(page, marks.sub(lambda match: match[1] + text + match[2], content), "the page")
+    found = find_marks(page, name)
+    write_page(page, found.string[: found.start()] + text + found.string[found.end() :], "the page")
