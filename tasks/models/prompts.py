@@ -56,9 +56,13 @@ def _text_ids(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, An
 
 
 def _chat_ids(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]], date: str) -> list[list[int]]:
+    has_messages = any(row.get("messages") for row in rows)
     if not tokenizer.chat_template:
-        if any(row.get("messages") for row in rows):
-            raise DataError("the prompts are messages, but the policy's tokenizer has no chat template.")
+        if has_messages:
+            raise DataError(
+                "the prompts are messages, but the policy's tokenizer has no chat template. Use another tokenizer, or "
+                "texts as prompts."
+            )
         raise DataError(
             "prompts.chat, or chat of a benchmark: true, but the policy's tokenizer has no chat template; allowed: "
             "false."
@@ -69,6 +73,8 @@ def _chat_ids(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, An
     ]
     today = datetime.strptime(date, DAY)
     advice = "Set prompts.chat: false, or change the template so that it takes a chat of one user's message."
+    if has_messages:
+        advice = "Remove messages that it refuses, such as those of the role system, or change the template."
     with explain("the chat template of the policy's tokenizer cannot take the prompts", advice):
         ids: list[list[int]] = tokenizer.apply_chat_template(
             chats,
