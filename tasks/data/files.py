@@ -225,7 +225,10 @@ def _user_texts(messages: Sequence[Mapping[str, str]]) -> str:
 def _text_of(fields: Mapping[str, Any], field: str, source: SourceSettings, several: bool = False) -> str:
     """Return a field as text that is not empty, or raise ValueError."""
     if field not in fields:
-        raise ValueError(f"no field {field!r}; found {sorted(fields)}. {_how_to_name(fields, field, source)}")
+        is_object = any(name.startswith(f"{field}.") for name in fields)
+        problem = f"{field} is an object, not a text (tests of programs are JSON in a text)" if is_object else ""
+        found = f"{problem or f'no field {field!r}'}; found {sorted(fields)}"
+        raise ValueError(f"{found}. {_how_to_name(fields, field, source)}")
     text = "" if fields[field] is None else _text(fields[field], field, several)
     if not text.strip():
         raise ValueError(f"{field} is empty or null. Fill it in or remove the row")
