@@ -111,7 +111,7 @@ def _sentence(result: ReproductionResult, test: PairedTest) -> str:
 
 def _speed(speed: Speed) -> str:
     if speed.ratio is None:
-        return f"{speed.name} not on every seed"
+        return f"{speed.name}: no ratio on some seeds"
     known = [one for one in speed.by_seed if one is not None]
     spread = f" ({min(known):.2f} to {max(known):.2f} over seeds)" if len(known) > 1 else ""
     return f"{speed.name} {speed.ratio:.2f}x{spread}"

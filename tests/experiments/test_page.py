@@ -22,7 +22,7 @@ def test_the_page_is_self_contained_and_names_what_the_runs_made(page, system_ru
     for run in system_runs:
         assert run.report in page
         assert run.history.evaluated[-1].policy.digest[:16] in page
-    for number in ("within 2 points", "generation 1.82x (1.82 to 1.92 over seeds)", "baseline not on every seed"):
+    for number in ("within 2 points", "generation 1.82x (1.82 to 1.92 over seeds)", "baseline: no ratio on some seeds"):
         assert number in words(page)
     assert len(page.encode()) < 5_000_000
     assert "<b>7B" not in page

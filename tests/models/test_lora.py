@@ -77,20 +77,17 @@ def test_merged_weights_are_the_policy_with_its_adapters(base: Path, responses: 
     torch.testing.assert_close(logp(Scorer(both.merge_and_unload(), 1024), responses), expected, rtol=0, atol=1e-5)
 
 
-def test_adapters_of_another_rank_are_refused(base: Path, responses: Responses, tmp_path: Path) -> None:
+def test_adapters_of_another_rank_or_alpha_are_refused(base: Path, responses: Responses, tmp_path: Path) -> None:
     trained(base, responses, tmp_path / "policy", 1)
-    other = SETTINGS.model_copy(update={"lora": LoraSettings(**{**LORA, "rank": 2})})
-    with pytest.raises(ArtifactError, match=r"no adapter of shape \(2, 32\) for .*lora_A"):
-        load_trainer(tmp_path / "policy", other, 12, 0, base)
+    for change, message in (
+        ({"rank": 2}, r"no adapter of shape \(2, 32\) for .*lora_A"),
+        ({"alpha": 32}, r"made with optimize\.lora\.alpha 16; 32 would scale"),
+    ):
+        other = SETTINGS.model_copy(update={"lora": LoraSettings(**{**LORA, **change})})
+        with pytest.raises(ArtifactError, match=message):
+            load_trainer(tmp_path / "policy", other, 12, 0, base)
     with pytest.raises(DataError, match=r"only adapters of this policy were trained.*keep its optimize\.lora"):
         load_trainer(tmp_path / "policy", settings(), 12, 0)
-
-
-def test_adapters_of_another_alpha_are_refused(base: Path, responses: Responses, tmp_path: Path) -> None:
-    trained(base, responses, tmp_path / "policy", 1)
-    other = SETTINGS.model_copy(update={"lora": LoraSettings(**{**LORA, "alpha": 32})})
-    with pytest.raises(ArtifactError, match=r"made with optimize\.lora\.alpha 16; 32 would scale"):
-        load_trainer(tmp_path / "policy", other, 12, 0, base)
 
 
 @pytest.mark.parametrize(("config", "kind"), [("convolution and recurrence", "mamba"), ("chunks", "llama4_text")])
