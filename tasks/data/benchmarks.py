@@ -170,7 +170,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
     ``name`` names the data set in the progress bar.
 
     Raises:
-        SettingsError: the function did not.
+        SettingsError: the function did not judge it.
     """
     if isinstance(verify, FunctionVerifySettings):
         for row in rows[:1]:
