@@ -83,7 +83,8 @@ def objective(
     difference_T = tokens.logp_T - tokens.logp_T.detach()
     loss_T = torch.addcmul(surrogate_T, coefficient_T, difference_T, value=-1) + penalty(tokens, settings.regulariser)
     aggregate_T, denominator = _aggregation(tokens, keep_T, settings, max_response_tokens)
-    bounded_T = (weight_T != weight_ratio_T) & isinstance(settings.weight, kinds.BoundedWeight)
+    is_bounded = isinstance(settings.weight, kinds.BoundedWeight)
+    bounded_T = weight_T != weight_ratio_T if is_bounded else torch.zeros_like(passes_T)
     return ObjectiveResult(
         loss_sum=(loss_T * aggregate_T).sum(dtype=torch.float64),
         denominator=denominator,
