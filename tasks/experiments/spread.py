@@ -33,8 +33,6 @@ _PRELOADED = [
 """Modules that every run imports. Their import takes longer than the training of a miniature policy."""
 _RESULT = re.compile(r"laboratory/[0-9a-f]{16}(?=/curves\.svg$)", re.MULTILINE)
 """The folder of the result, in the last line of a printed comparison."""
-_FRAME = dict.fromkeys(map(ord, "╭╮╰╯│─"))
-"""Characters of the frame around an error, which a message that quotes the error leaves out."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,7 @@ def run_part(plan: Plan) -> LaboratoryResult:
     with bar(f"laboratory {plan.part}", len(runs)) as progress:
         for run, code in run_side_by_side(runs, plan.jobs):
             if code:
-                lines = run.log.read_text(encoding="utf-8").translate(_FRAME).splitlines()
-                last = "\n".join([line.strip() for line in lines if line.strip()][-8:])
+                last = "\n".join(run.log.read_text(encoding="utf-8").splitlines()[-8:])
                 failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{last}")
             progress.advance(note=run.name)
     if failed:
