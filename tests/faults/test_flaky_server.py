@@ -14,6 +14,7 @@ import pytest
 from tasks.cluster.services import probe_store
 from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
+from tasks.store.fetch import fingerprint
 from tasks.store.files import check
 from tasks.store.s3 import PART_BYTES, Bucket
 from tests.faults.steps import PARTS, Killed, Step, assert_holds_only
@@ -136,6 +137,15 @@ def test_an_upload_is_complete_although_its_last_answer_was_lost(place: str, fla
     assert flaky.counts()["no_such_upload"] == 1
     shutil.rmtree(remote.root)
     check(remote.path(ref), remote.manifest(ref).files)
+
+
+def test_a_listing_that_fails_at_times_gives_the_fingerprint(place: str, flaky: Proxy, s3: S3) -> None:
+    """The fingerprint is that of files outside of the store, asked for when a run starts."""
+    s3.client().put_object(Bucket=place.removeprefix("s3://"), Key="model/config.json", Body=b"{}")
+    sound = fingerprint(f"{place}/model")
+    flaky.fail(0.5, ["slow_down", "internal_error"])
+    assert [fingerprint(f"{place}/model") for _ in range(4)] == [sound] * 4
+    assert flaky.counts().keys() > {"passed"}
 
 
 def test_the_first_write_wins_when_the_error_names_no_condition(place: str, flaky: Proxy) -> None:

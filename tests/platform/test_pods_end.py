@@ -51,6 +51,7 @@ def test_torch_gives_time_for_a_checkpoint(told: str | None, seconds: int, monke
     monkeypatch.setattr(os, "environ", {SHUTDOWN: told} if told else {})
     with relay_errors():
         assert LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=1).shutdown_timeout == seconds
+    assert training.TRAINING.rdzv_configs["read_timeout"] == 900  # seconds until the pod of rank 0 is there
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Artifacts: data first, manifest last, digests checked, nothing half there."""
 
 import errno
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from tasks.errors import ArtifactError
 from tasks.process import provenance
+from tasks.process.provenance import process
 from tasks.store import Store
 from tasks.store.files import Folder, sweep
 from tasks.store.s3 import Bucket
@@ -145,6 +147,15 @@ def test_a_file_elsewhere_that_cannot_be_read_is_not_told_as_the_store(store: St
         fail(PermissionError(errno.EACCES, "Permission denied", "/elsewhere/train.jsonl"))
     with pytest.raises(ArtifactError, match="choose another store"):
         fail(PermissionError(errno.EACCES, "Permission denied", str(store.root / "policy/x")))
+
+
+def test_a_forked_process_has_a_name_of_its_own() -> None:
+    context = multiprocessing.get_context("fork")
+    with context.Pool(1) as pool:
+        child = pool.apply(process)
+    assert child.name != process().name
+    assert child.started >= process().started
+    assert process() == process()
 
 
 def test_a_manifest_is_utf_8_in_every_locale(tmp_path):
