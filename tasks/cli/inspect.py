@@ -25,7 +25,7 @@ from tasks.stored.runs import find_artifact, find_reports, run_of
 from tasks.stored.unfinished import Responses, find_unfinished
 
 _NAMED = [*RESPONSE, "finish_reason", "policy"]
-_NUMBERS, _INDENT = "{:>6}  {:<14}  {:>8}  {:>9}  {:>6}  {:>9}  {:>8}", 8
+_NUMBERS, _INDENT = "{:>6}  {:<15}  {:>8}  {:>9}  {:>6}  {:>9}  {:>8}", 8
 """Format of the numbers of a response, and the indent of the response itself."""
 _SHOWN = [*RESPONSE, "prompt", "answer", "response", "response_token_ids", "engine_logp"]
 

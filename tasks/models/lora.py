@@ -7,6 +7,7 @@ format, from which the next stage continues.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -127,7 +128,7 @@ def check_merges(adapters: Iterable[str], weights: Collection[str]) -> None:
         )
 
 
-def _config(settings: LoraSettings):  # type: ignore[no-untyped-def]  # its type is of peft, which may be missing
+def _config(settings: LoraSettings) -> Any:
     from peft import LoraConfig
 
     return LoraConfig(

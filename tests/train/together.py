@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -138,7 +139,8 @@ def _stop_between_states() -> None:
     def put_and_stop(progress: Progress, name: str, number: int, fill: Callable[[Path], None]) -> None:
         put(progress, name, number, fill)
         if (name, number) == ("refresh", 1):
-            Progress.put = put  # type: ignore[method-assign]  # restored after one signal
+            stopping.stop()
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Progress.put = put_and_stop  # type: ignore[method-assign]  # for this process alone
+    stopping = patch.object(Progress, "put", put_and_stop)
+    stopping.start()
