@@ -14,7 +14,7 @@ from tasks.verify.judge import judge
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import boxed, settings
-from tests.verify.pairs import expected, judge_pairs, pairs
+from tools.pairs import expected, judge_pairs, pairs
 
 C, W, N, G = "correct", "wrong", "no_answer", "gold_unparsable"
 

@@ -1,11 +1,10 @@
-"""Gold answers, answers and verdicts of other people's tests, and how many of them are met.
+"""Count how often the verifier agrees with the tests of other projects.
 
-    python -m tests.verify.pairs
+    python -m tools.pairs
 
-Their sources are in docs/verifying.md; of each only gold answers, answers and verdicts were taken.
-
-A line of pairs.jsonl has the verdict of its source. Where a person would say otherwise it has that verdict besides, as
-``person``, and the reason, as ``why``. What the verifier says otherwise than a person has the reason as ``missed``.
+``pairs.jsonl`` has gold answers, answers and verdicts; nothing else was taken from their sources, which
+docs/verifying.md names. Each line has the verdict of its source. If a person's verdict differs, the line has it as
+``person``, with the reason as ``why``. If the verifier differs from the person, the line has the reason as ``missed``.
 """
 
 import json
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import math_verify
 
-from tasks.settings import VerifySettings
+from tasks.settings import MathVerifySettings
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
 
@@ -30,19 +29,19 @@ def pairs() -> list[Pair]:
 
 
 def expected(pair: Pair) -> str:
-    """The verdict of a person."""
+    """Return the verdict of a person."""
     return pair.get("person", pair["verdict"])
 
 
 def judge_pairs(several: Sequence[Pair]) -> list[str]:
-    """What the verifier says: correct, or wrong, which an answer also is that it cannot read."""
-    with Verifier(VerifySettings(workers=2, deadline_seconds=5.0)) as verifier:
+    """Return the verifier's verdicts, ``correct`` or ``wrong``. An answer that cannot be read is wrong."""
+    with Verifier(MathVerifySettings(workers=2, deadline_seconds=5.0)) as verifier:
         found = verifier.verify([(pair["gold"], rf"\boxed{{{pair['answer']}}}") for pair in several])
     return ["correct" if verdict.outcome is Outcome.CORRECT else "wrong" for verdict in found]
 
 
 def by_math_verify(several: Sequence[Pair]) -> list[str]:
-    """What math-verify says by itself, with its defaults but for its deadline, which is by the clock."""
+    """Return the verdicts of math-verify alone, with its defaults but a longer deadline of wall-clock time."""
     logging.disable(logging.CRITICAL)
     sides = [
         [math_verify.parse(rf"\boxed{{{pair[side]}}}", parsing_timeout=_PATIENCE) for side in ("gold", "answer")]
