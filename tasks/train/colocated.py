@@ -169,12 +169,8 @@ class Colocated:
         self,
         after_update: Callable[[Row], None],
         on_refresh: Callable[[pa.Table, pa.Table], None] = lambda _rollouts, _verdicts: None,
-        require_signal: bool = True,
     ) -> StageResults:
-        """Make all updates of the stage, and call ``on_refresh`` with rollouts and verdicts before the updates on them.
-
-        With ``require_signal`` it is an error if all advantages of the stage are zero.
-        """
+        """Make all updates of the stage, and pass ``on_refresh`` rollouts and verdicts before the updates on them."""
 
         def rollouts(number: int) -> tuple[Responses, Sequence[Ints]]:
             rollouts, verdicts = self.refresh(number)
@@ -188,9 +184,7 @@ class Colocated:
 
         self.trainer.after_update = after_update
         count, mu = len(self.refreshes), self.updates_per_rollout
-        return make_updates(
-            self.trainer, self.stage, rollouts, count, mu, self.counts.total, rollouts_are_stored, require_signal
-        )
+        return make_updates(self.trainer, self.stage, rollouts, count, mu, self.counts.total, rollouts_are_stored)
 
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""

@@ -128,15 +128,15 @@ def _mean(values: _Numbers | Flags) -> float | None:
     return float(values.sum() / len(values)) if len(values) else None  # numpy's mean takes twice as long
 
 
-_NOTED_UPDATES = 5
+_EXAMPLE_UPDATES = 5
 """Number of updates of a stage that store examples."""
 _FLAGS = ("clipped", "trigger", "vetoed", "rejected")
-_NOTED = ("ratio", "logp", "behavior_logp", *_FLAGS)
+_EXAMPLE_COLUMNS = ("ratio", "logp", "behavior_logp", *_FLAGS)
 
 
-def noted_updates(updates: int) -> list[int]:
-    """Return which of a stage's updates are noted, from 0: the first, the last and evenly spaced ones between."""
-    return sorted({round(number) for number in np.linspace(0, updates - 1, _NOTED_UPDATES)})
+def example_updates(updates: int) -> list[int]:
+    """Return the updates of a stage that store examples, from 0: the first, the last and evenly spaced ones between."""
+    return sorted({round(number) for number in np.linspace(0, updates - 1, _EXAMPLE_UPDATES)})
 
 
 class UpdateExamples:
@@ -169,7 +169,7 @@ class UpdateExamples:
         if not len(self._rows):
             return []
         tokens = {row: table for gathered in distributed.gather(self._tokens) for row, table in gathered.items()}
-        vetoed = np.array([tokens[row][_NOTED.index("vetoed")].sum() for row in self._rows.tolist()])
+        vetoed = np.array([tokens[row][_EXAMPLE_COLUMNS.index("vetoed")].sum() for row in self._rows.tolist()])
         advantage, numbers = self._advantage_R[self._rows], self._responses.group_R[self._rows]
         groups = [numbers == number for number in dict.fromkeys(numbers.tolist())]
         differ = [group for group in groups if np.ptp(advantage[group]) > 0] or groups
@@ -181,12 +181,12 @@ class UpdateExamples:
 
     def _example(self, row: int, table: Floats) -> Row:
         responses, reward = self._responses, float(self._responses.reward_R[row])
-        columns = dict(zip(_NOTED, table, strict=True))
+        columns = dict(zip(_EXAMPLE_COLUMNS, table, strict=True))
         return {
             "reward": None if np.isnan(reward) else reward,
             "advantage": float(self._advantage_R[row]),
             "prompt_token_ids": responses.prompt_tokens[row].tolist(),
             "response_token_ids": responses.response_tokens[row].tolist(),
-            **{name: columns[name].tolist() for name in _NOTED if name not in _FLAGS},
+            **{name: columns[name].tolist() for name in _EXAMPLE_COLUMNS if name not in _FLAGS},
             **{name: columns[name].astype(bool).tolist() for name in _FLAGS},
         }

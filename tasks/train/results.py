@@ -45,12 +45,12 @@ class StageResults:
 
     responses: int
     """Responses of the whole stage."""
-    noted: list[int] = field(default_factory=list)
+    example_updates: list[int] = field(default_factory=list)
     """Updates of the stage, from 0, that store two responses as examples."""
     rows: list[Row] = field(default_factory=list)
     """One row of diagnostics per update."""
     examples: list[Row] = field(default_factory=list)
-    """Responses of the noted updates, with the ratio, flags and log-probabilities of their tokens."""
+    """Responses of these updates, with the ratio, flags and log-probabilities of their tokens."""
     groups: int = 0
     zero_variance_groups: int = 0
     reward_sum: float = 0.0

@@ -22,7 +22,7 @@ from tasks.train import distributed
 from tasks.train.backend import convert_parameters, open_backend, trainable
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
-from tasks.train.diagnostics import noted_updates
+from tasks.train.diagnostics import example_updates
 from tasks.train.results import StageResults, metrics_schema
 from tasks.train.trainer import Trainer
 
@@ -92,19 +92,17 @@ def make_updates(
     updates_per_rollout: int,
     responses: int,
     rollouts_are_stored: Callable[[int], bool] = lambda _: True,
-    require_signal: bool = True,
 ) -> StageResults:
     """Make all updates of a stage of ``responses``, with new rollouts every ``updates_per_rollout`` updates.
 
     The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. ``next_refresh`` is called for
     each when the updates on the one before are made. An interrupted stage goes on from the newest state of
     ``trainer.resume``, if ``rollouts_are_stored`` still finds the rollouts of the first n refreshes, which it used.
-    With ``require_signal`` it is an error if all advantages of the stage are zero.
 
     Raises:
         SettingsError: there is not enough memory. See ``Trainer.train`` for the others.
     """
-    results, resume = StageResults(responses, noted_updates(refreshes * updates_per_rollout)), trainer.resume
+    results, resume = StageResults(responses, example_updates(refreshes * updates_per_rollout)), trainer.resume
 
     def can_continue(done: int) -> bool:
         return rollouts_are_stored(-(-done // updates_per_rollout))
@@ -114,7 +112,7 @@ def make_updates(
         for row in results.rows:
             trainer.after_update(row)
     for number in range(refreshes):
-        earlier_updates, last_refresh = number * updates_per_rollout, require_signal and number == refreshes - 1
+        earlier_updates, last_refresh = number * updates_per_rollout, number == refreshes - 1
         collected, batches = next_refresh(number)
         if len(results.rows) < earlier_updates + updates_per_rollout:
             with enough_memory("optimize", _OUT_OF_MEMORY_FIX):

@@ -63,6 +63,7 @@ def run_study(
         problems = read_table(store.path(benchmark) / PROMPTS_FILE).to_pylist()
         inputs = (rollout, verify, optimize, updates_per_rollout, policy, policy, prompts, 0, seed)
         loop = Colocated(store, *inputs)
+        loop.trainer.require_signal = False
         curve: list[dict[str, Any]] = []
         metrics: list[Row] = []
         stopped = ""
@@ -88,7 +89,7 @@ def run_study(
             with draft.phase("study"):
                 measure()
                 try:
-                    loop.train(after_update, require_signal=False)
+                    loop.train(after_update)
                 except CollapseError as error:
                     stopped = error.message
                     measure()

@@ -48,6 +48,8 @@ class Trainer:
     """Called with the diagnostics of every update."""
     resume: Resume | None = None
     """Saves where training stands."""
+    require_signal: bool = True
+    """Whether it is an error if all advantages of a stage are zero."""
 
     def train(
         self,
@@ -67,11 +69,10 @@ class Trainer:
             results: those of the stage so far, to which these updates add; None if these responses are all.
             earlier_updates: number of the stage's updates before these responses. If ``results`` has more, an
                 interrupted attempt made them on these responses.
-            last_refresh: whether these are the last responses of the stage. The advantages of the whole stage must then
-                not all be zero.
+            last_refresh: whether these are the last responses of the stage.
 
         Raises:
-            NothingToLearnError: every advantage of the stage is zero.
+            NothingToLearnError: every advantage of the stage is zero, and ``require_signal`` is set.
             GateError: the engine's log-probabilities differ too much from the trainer's, too many are not finite, or a
                 gradient is not finite.
             Interrupted: a stop was asked for, and ``resume`` saved the state.
@@ -88,7 +89,7 @@ class Trainer:
             else:
                 scored.score(earlier_updates, self.reference, self.resume)
                 scored.count(results)
-                if last_refresh:
+                if last_refresh and self.require_signal:
                     results.check_signal(earlier_updates + total)
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(done)
@@ -98,8 +99,8 @@ class Trainer:
                 if new_proximal and self.settings.objective.needs_proximal:
                     proximal = batches[batch : batch + schedule.batches_per_proximal]
                     scored.logp["proximal"] = scored.logp_of(proximal, self.backend, "proximal logp")
-                noted = len(results.rows) in results.noted
-                examples = UpdateExamples(responses, scored.selection, batches[batch]) if noted else None
+                has_examples = len(results.rows) in results.example_updates
+                examples = UpdateExamples(responses, scored.selection, batches[batch]) if has_examples else None
                 row = self._update(scored, batches[batch], examples)
                 labels = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 results.rows.append({**labels, **row})

@@ -55,7 +55,7 @@ def test_the_page_marks_them_and_escapes_their_text(page):
     assert re.search(r'<span title="ratio 1.133, [^"]+, clipped" class="clipped"> &lt;b&gt;times', section)
 
 
-def test_without_a_veto_the_last_noted_update_is_shown_and_no_trigger_marked(grpo):
+def test_without_a_veto_the_last_update_with_examples_is_shown_and_no_trigger_marked(grpo):
     """Triggers are counted with the veto off too, and the synthetic run has some."""
     groups = groups_of(grpo)
     assert [(best["stage"], best["staleness"]) for best, _ in groups] == [(1, 31), (4, 31)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tasks.settings import ObjectiveSettings
 from tasks.train.advantages import select
 from tasks.train.batches import Responses
-from tasks.train.diagnostics import UpdateExamples, UpdateStatistics, noted_updates
+from tasks.train.diagnostics import UpdateExamples, UpdateStatistics, example_updates
 from tasks.train.objective import veto as veto_of
 from tasks.train.results import EDGES, Row, StageResults
 from tasks.train.tokens import TokenBatch
@@ -138,12 +138,12 @@ SENSITIVE = {"veto": {"kappa": 1.02}}
 
 def trained(small: Small, responses: Responses) -> StageResults:
     trainer = trainer_of(small, objective=SENSITIVE)
-    return trainer.train(responses, planned(responses), 0, StageResults(len(responses.group_R), noted=[0, 2]))
+    return trainer.train(responses, planned(responses), 0, StageResults(len(responses.group_R), example_updates=[0, 2]))
 
 
 @given(st.integers(1, 5000))
-def test_the_first_the_last_and_some_updates_between_are_noted(updates: int) -> None:
-    noted = noted_updates(updates)
+def test_the_first_the_last_and_some_updates_between_store_examples(updates: int) -> None:
+    noted = example_updates(updates)
     assert noted == sorted(set(noted))
     assert (noted[0], noted[-1]) == (0, updates - 1)
     assert len(noted) == min(5, updates) or updates < 8
@@ -152,7 +152,7 @@ def test_the_first_the_last_and_some_updates_between_are_noted(updates: int) -> 
 
 
 def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> None:
-    """Found again from the noted log-probabilities, response by response."""
+    """Found again from the stored log-probabilities, response by response."""
     examples = trained(small, responses).examples
     assert [row["staleness"] for row in examples] == [0, 0, 2, 2]
     assert any(any(row["vetoed"]) for row in examples)

@@ -59,7 +59,7 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
     plan = [batch for turn in range(4) for batch in plan_batches(responses, BATCH, (0, turn))]
     cuts = [cut for cut in (0, FIRST, 3, HALF, 8, LAST) if cut >= begin]
     for start, end in pairwise(cuts):  # No call takes a response twice; the first update of a call is its stage.
-        results = StageResults(len(responses.group_R), noted=[0, end - start - 1])
+        results = StageResults(len(responses.group_R), example_updates=[0, end - start - 1])
         trainer.train(responses, plan[start:end], start, results)
         rows += results.rows
         examples += results.examples
