@@ -35,7 +35,6 @@ if not torch.cuda.is_available():
 FETCH_AGAIN = "Fetch the model's files again, or save them with save_pretrained."
 OPTIMIZER = "optimizer"
 """Name of the folder in a policy that holds the optimizer's state, which only training reads."""
-_PROBE = "Let x = 5.\n\n  Then x + 12 = 17."
 
 
 def has_code(path: Path) -> bool:
@@ -44,10 +43,10 @@ def has_code(path: Path) -> bool:
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a policy folder.
+    """Load the tokenizer of a policy folder, with the rules of its tokenizer.json.
 
-    Classes of transformers, such as LlamaTokenizer, build some parts themselves and take the rest from tokenizer.json.
-    Where the tokens of a text are then others than those of the file itself, the whole file is taken.
+    Classes of transformers, such as LlamaTokenizer and GPT2Tokenizer, cut and decode texts by rules of their own, which
+    can differ from those of the file, with which the policy was trained.
 
     Raises:
         DataError: transformers cannot load it.
@@ -56,13 +55,11 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     with explain(cannot_load(path, "its tokenizer"), FETCH_AGAIN):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
         kind = type(tokenizer)
-        if kind is not PreTrainedTokenizerFast and kind.__module__.startswith("transformers.") and file.is_file():
-            alone = Tokenizer.from_file(str(file))
-            alone.no_padding()
-            alone.no_truncation()
-            expected = alone.encode(_PROBE, add_special_tokens=False).ids
-            if tokenizer(_PROBE, add_special_tokens=False)["input_ids"] != expected:
-                return PreTrainedTokenizerFast.from_pretrained(path)
+        ruled = issubclass(kind, PreTrainedTokenizerFast) and kind is not PreTrainedTokenizerFast
+        if ruled and kind.__module__.startswith("transformers.") and file.is_file():
+            rules = Tokenizer.from_file(str(file))
+            for part in ("model", "normalizer", "pre_tokenizer", "decoder"):
+                setattr(tokenizer.backend_tokenizer, part, getattr(rules, part))
         return tokenizer
 
 

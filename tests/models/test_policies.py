@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tasks.data.arithmetic import BOXED, PROGRAM, Form, problems
@@ -172,6 +172,19 @@ def test_a_byte_level_tokenizer_keeps_its_spaces_whatever_class_its_folder_names
     assert token_ids(taken, rows) == token_ids(expected, rows)
 
 
+def test_a_number_has_the_tokens_of_the_file_whatever_class_its_folder_names(tmp_path: Path) -> None:
+    # HyperCLOVA X names this class, which does not cut numbers after three digits.
+    expected = byte_tokenizer()
+    made, digits = expected.backend_tokenizer, "0123456789"
+    merges = [(a, b) for a in (*digits, *(a + b for a in digits for b in digits)) for b in digits]
+    tokens = {a + b: len(expected) + place for place, (a, b) in enumerate(merges)}
+    made.model = models.BPE({**expected.get_vocab(), **tokens}, merges)
+    threes = pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated")
+    made.pre_tokenizer = pre_tokenizers.Sequence([threes, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    taken = load_tokenizer(named(llama(tmp_path / "llama", expected), "llama", "GPT2Tokenizer"))
+    assert taken("2023")["input_ids"] == expected("2023")["input_ids"]
+
+
 def test_a_tokenizer_of_sentencepiece_keeps_its_class(tmp_path: Path) -> None:
     texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abx"]
     vocabulary = {text: place for place, text in enumerate(texts)}
@@ -186,3 +199,6 @@ def test_a_tokenizer_of_sentencepiece_keeps_its_class(tmp_path: Path) -> None:
     ids = taken("a b\n\n  x")["input_ids"]
     assert ids == made.encode("a b\n\n  x").ids
     assert taken.decode(ids) == "a b\n\n  x"
+    # As in chats of Llama 2 and TinyLlama, whose files put a space behind every special token.
+    chat = Tokenizer.from_file(str(tmp_path / "llama/tokenizer.json")).encode("<s>a</s> x</s>b").ids
+    assert taken("<s>a</s> x</s>b")["input_ids"] == chat
