@@ -11,6 +11,7 @@ from tasks.errors import DataError, check_fetched
 ADAPTER_CONFIG = "adapter_config.json"
 """A merged model may still have this file, which makes transformers look for an adapter's weights."""
 GENERATION = "generation_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 """Names the files of weights that are split; it is not read where one file holds all of them."""

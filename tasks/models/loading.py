@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from tasks.errors import DataError, SettingsError, explain
-from tasks.models.files import GENERATION, read_json, stored_shapes, weight_files
+from tasks.models.files import GENERATION, TOKENIZER_CONFIG, read_json, stored_shapes, weight_files
 
 transformers.utils.logging.disable_progress_bar()
 if not torch.cuda.is_available():
@@ -46,7 +46,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a policy folder, with the rules of its tokenizer.json.
 
     Classes of transformers, such as LlamaTokenizer and GPT2Tokenizer, cut and decode texts by rules of their own, which
-    can differ from those of the file, with which the policy was trained.
+    can differ from those of the file, with which the policy was trained. The file also says whether a text begins with
+    a token of its own, unless the folder names LlamaTokenizer and tokenizer_config.json says it.
 
     Raises:
         DataError: transformers cannot load it.
@@ -60,6 +61,10 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
             rules = Tokenizer.from_file(str(file))
             for part in ("model", "normalizer", "pre_tokenizer", "decoder"):
                 setattr(tokenizer.backend_tokenizer, part, getattr(rules, part))
+        if (path / TOKENIZER_CONFIG).is_file():
+            config = read_json(path / TOKENIZER_CONFIG)
+            if "LlamaTokenizer" in str(config.get("tokenizer_class")) and "add_bos_token" in config:
+                tokenizer.add_bos_token = config["add_bos_token"]
         return tokenizer
 
 

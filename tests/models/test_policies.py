@@ -185,6 +185,15 @@ def test_a_number_has_the_tokens_of_the_file_whatever_class_its_folder_names(tmp
     assert taken("2023")["input_ids"] == expected("2023")["input_ids"]
 
 
+def test_a_text_begins_as_the_configuration_of_a_llama_tokenizer_says(tmp_path: Path) -> None:
+    # The file of DeepSeek-R1-Distill-Qwen puts no token before a text, and its configuration does.
+    folder = named(llama(tmp_path / "llama"), "qwen2", "LlamaTokenizerFast")
+    config = folder / "tokenizer_config.json"
+    for adds in (True, False):
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"add_bos_token": adds}))
+        assert token_ids(load_tokenizer(folder), [{"prompt": "a", "chat": False}])[0][:-1] == [0] * adds
+
+
 def test_a_tokenizer_of_sentencepiece_keeps_its_class(tmp_path: Path) -> None:
     texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"abx"]
     vocabulary = {text: place for place, text in enumerate(texts)}
