@@ -33,7 +33,9 @@ from tasks.train.results import StageResults
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
 _PROGRESS = f"{OPTIMIZER}/progress.json"
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
-_COPIED_FILES = (*_TOKENIZER, GENERATION, "*.py")
+_PROCESSOR = "*processor_config.json"
+"""Settings for images, without which vLLM does not load a policy that can see, such as Gemma 3."""
+_COPIED_FILES = (*_TOKENIZER, _PROCESSOR, GENERATION, "*.py")
 
 
 def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettings | None = None) -> None:

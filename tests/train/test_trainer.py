@@ -229,8 +229,10 @@ def test_generation_settings_are_copied_unchanged(base: Path, tmp_path: Path, ge
     file.unlink(missing_ok=True)
     if generation is not None:
         file.write_text(json.dumps(generation))
+    (other / "preprocessor_config.json").write_text("{}")
     save_policy(saved, load_trainer(other, settings(), LONGEST, 0).backend, other)
     assert stop_token_ids(saved) == stop_token_ids(other)
     copy = saved / file.name
     assert copy.read_bytes() == file.read_bytes() if generation is not None else not copy.exists()
+    assert (saved / "preprocessor_config.json").read_text() == "{}"
     load_model(saved)
