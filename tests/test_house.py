@@ -18,12 +18,9 @@ def rooms_that_import(*names: str) -> set[Path]:
     return {path.parent for path in modules if line.search(path.read_text())}
 
 
-def test_only_the_room_of_flyte_and_workflows_know_flyte() -> None:
+def test_flyte_and_kubernetes_are_known_in_their_rooms_alone() -> None:
     flyte = {ROOT / "tasks/flyte", ROOT / "workflows"}
     assert rooms_that_import("flytekit", "flytekitplugins", "flyteidl") == flyte
-
-
-def test_only_one_room_knows_kubernetes() -> None:
     assert rooms_that_import("kubernetes") <= {ROOT / "tasks/cluster"}
 
 

@@ -39,15 +39,12 @@ FUNCTION = row(
 )
 
 
-def test_a_row_with_standard_input():
+def test_rows_with_standard_input_and_with_a_function():
     made = problem(row(), "row 0")
     assert made["prompt_id"] == "1873_A"
     assert json.loads(made["answer"]) == {"inputs": ["2 3\n", "20 30\n"], "outputs": ["5\n", "50\n"]}
     assert made["prompt"].startswith("### Question:\nAdd two numbers.\n\n### Format: Read the inputs from stdin")
     assert "```python\n# YOUR CODE HERE\n```" in made["prompt"]
-
-
-def test_a_row_with_a_function():
     made = problem(FUNCTION, "row 0")
     assert json.loads(made["answer"]) == {"inputs": ["[2, 3]\n4", "[]\n4"], "outputs": ["9", "4"], "fn_name": "add"}
     assert "```python\nclass Solution:\n    def add(self, numbers" in made["prompt"]

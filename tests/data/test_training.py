@@ -46,9 +46,7 @@ def test_comparison_ignores_case_and_spaces_but_not_signs() -> None:
     assert searched.find(f"Solve. {QUESTION.upper()} Explain!") == Overlap("mine", "1", 13)
     assert problems(0, QUESTION).find(f"Solve. {QUESTION}") is None
     assert problems(0, QUESTION).find(f" {QUESTION}") == Overlap("mine", "0", 0)
-
-
-def test_a_short_problem_is_searched_for_with_all_its_words() -> None:
+    # A short problem is searched for with all its words.
     eight = "one two three four five six seven eight"
     assert problems(13, eight).find(f"and {eight} and") == Overlap("mine", "0", 8)
     assert problems(13, eight.removesuffix(" eight")).find(f"and {eight} and") is None
