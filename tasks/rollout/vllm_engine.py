@@ -55,6 +55,7 @@ class VllmEngine:
             return outputs
 
         self._llm.llm_engine.step = counted  # vLLM has no public count of its steps.
+        _report_end(self._llm.llm_engine.engine_core)
 
     @classmethod
     def load(cls, folder: Path, settings: VllmSettings, colocated: bool = False) -> "VllmEngine":
@@ -62,16 +63,28 @@ class VllmEngine:
         return cls(folder, settings, colocated)
 
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
-        """See ``Engine``. The longest prompts come first, so that no long request runs alone at the end."""
+        """See ``Engine``. The longest prompts come first, so that no long request runs alone at the end.
+
+        Raises:
+            DeviceError: vLLM's process ended.
+        """
+        from vllm.v1.engine.exceptions import EngineDeadError
+
         if not requests:
             return []
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt_token_ids))
         before, self._on_done = self._passes, on_done
-        outputs = self._llm.generate(
-            [{"prompt_token_ids": requests[index].prompt_token_ids} for index in order],
-            [self._parameters(requests[index], sampling) for index in order],
-            use_tqdm=False,
-        )
+        try:
+            outputs = self._llm.generate(
+                [{"prompt_token_ids": requests[index].prompt_token_ids} for index in order],
+                [self._parameters(requests[index], sampling) for index in order],
+                use_tqdm=False,
+            )
+        except EngineDeadError as error:
+            raise DeviceError(
+                "engine.kind: vllm's process ended while it generated. Its error is above; without one it was killed, "
+                "as for lack of memory. Start the same command again: it continues after the last saved part."
+            ) from error
         responses = {index: _response(output) for index, output in zip(order, outputs, strict=True)}
         tokens = sum(len(response.token_ids) for response in responses.values())
         # Complete rows leave the batch at once, so every row of a pass gives a token.
@@ -207,6 +220,24 @@ def _load(folder: Path, settings: VllmSettings, colocated: bool) -> "LLM":
     finally:
         if colocated:
             torch.set_num_threads(threads)  # vLLM sets it to 1, and an offloaded optimizer needs all threads.
+
+
+def _report_end(client: Any) -> None:
+    """Make a call that waits for vLLM's process end with an error when that process is killed.
+
+    vLLM notices this in a thread that shuts the client down, but the call would wait for outputs forever.
+    """
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    if (outputs := getattr(client, "outputs_queue", None)) is None:
+        return  # The engine is in this process.
+    shutdown = client.shutdown
+
+    def shutdown_and_report(*args: Any, **kwargs: Any) -> None:
+        shutdown(*args, **kwargs)
+        outputs.put(EngineDeadError())
+
+    client.shutdown = shutdown_and_report
 
 
 def _repack_embeddings(model: nn.Module) -> None:

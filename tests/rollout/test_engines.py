@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from multiprocessing import active_children
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -260,4 +261,20 @@ def test_impossible_settings_of_vllm_are_refused(policy_folder: Path, settings: 
 def test_vllm_reserves_for_sequences_of_the_length_that_is_asked_for(policy_folder: Path) -> None:
     engine = load_engine(policy_folder, EngineSettings.parse({**fast("vllm"), "max_model_len": 40}))
     assert engine.context_tokens == 40
+    engine.close()
+
+
+@pytest.mark.skipif("vllm" not in KINDS, reason="vLLM is not installed here")
+def test_vllm_whose_process_is_killed_is_an_error(
+    policy_folder: Path, requests: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")  # as on a GPU
+    engine = load_engine(policy_folder, EngineSettings.parse(fast("vllm")))
+
+    def kill(_responses: int, _tokens: int) -> None:
+        for child in active_children():
+            child.kill()
+
+    with pytest.raises(DeviceError, match="vllm's process ended while it generated"):
+        engine.generate(requests, TWENTY, kill)
     engine.close()
