@@ -1,5 +1,6 @@
 """The command ``start``: start a launch plan, and follow its execution with a line for every change."""
 
+import re
 import shlex
 import signal
 import sys
@@ -21,6 +22,12 @@ _RETRY_SECONDS = 600.0
 """Time for which requests are retried while Flyte does not answer."""
 _WAITING = ("undefined", "queued", "initializing", "waiting_for_resources")
 _WORDS = {"timed_out": "timed out", "recovered": "taken from the recovered execution"}
+
+
+_NO_MESSAGE = "Pod failed. No message received from kubernetes.\r\n"
+"""First line of Flyte's error for a pod that was killed; the second has the reason, such as OOMKilled."""
+_RECOVERABLE = re.compile(r"^FlyteRecoverableException: USER:Recoverable: error=(\w+: (.*)), cause=\2$", re.DOTALL)
+"""An error after which a step is repeated, as flytekit prints it: its message follows twice."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ def describe_end(seen: ExecutionState) -> str:
     # The innermost of nested nodes, whose path is the longest, has the original error.
     inner = max(failed, key=lambda node: node.path.count(" / "), default=None)
     if seen.phase == "aborted" or inner is None:
-        return f"{phase}: {seen.error}"
+        return f"{phase}: {message(seen.error)}"
     return (
         f"{phase} in {inner.path}:\n{message(inner.error)}\n"
         "Finished artifacts are in the store. To resume, fix the cause and start the plan again: it reuses them."
@@ -150,9 +157,9 @@ def describe_end(seen: ExecutionState) -> str:
 
 
 def message(error: str) -> str:
-    """Return the message of a task's error without its traceback."""
-    _, separator, text = error.partition("Message:")
-    return (text if separator else error).strip()
+    """Return the message of a task's or a pod's error without the traceback, and without what Flyte adds to it."""
+    text = error.rpartition("\nMessage:\n")[2].replace(_NO_MESSAGE, "").strip()
+    return _RECOVERABLE.sub(r"\1", text)
 
 
 def first_line(error: str) -> str:

@@ -14,7 +14,7 @@ import grpc
 import yaml
 from flyteidl.admin.common_pb2 import NamedEntityIdentifierListRequest, ResourceListRequest, Sort
 from flyteidl.admin.execution_pb2 import WorkflowExecutionGetRequest
-from flyteidl.admin.node_execution_pb2 import NodeExecution, NodeExecutionListRequest
+from flyteidl.admin.node_execution_pb2 import NodeExecution, NodeExecutionGetRequest, NodeExecutionListRequest
 from flyteidl.admin.project_pb2 import ProjectListRequest
 from flyteidl.admin.task_execution_pb2 import TaskExecutionListRequest
 from flyteidl.core.catalog_pb2 import CACHE_HIT
@@ -332,11 +332,19 @@ class Execution:
         phase = NodePhase.Phase.Name(closure.phase).lower().removeprefix("dynamic_")
         hit = closure.task_node_metadata.cache_status == CACHE_HIT
         seconds = closure.duration.ToTimedelta().total_seconds()
-        yield Node(" / ".join(path), phase, seconds, hit, closure.error.message, attempts)
+        yield Node(" / ".join(path), phase, seconds, hit, self._error(node, attempts), attempts)
         if metadata.is_parent_node:
             yield from self._nodes(node.id.execution_id, node.id.node_id, path)
         elif closure.HasField("workflow_node_metadata"):
             yield from self._nodes(closure.workflow_node_metadata.executionId, "", path)
+
+    def _error(self, node: NodeExecution, attempts: tuple[Attempt, ...]) -> str:
+        """Return the whole error of a node; some nodes that fail have none, and their last attempt has it."""
+        if node.closure.phase not in (NodePhase.FAILED, NodePhase.TIMED_OUT):
+            return str(node.closure.error.message)
+        # In a list of nodes Flyte cuts every error after 100 bytes.
+        closure = self._flyte._client.get_node_execution(NodeExecutionGetRequest(id=node.id)).closure
+        return closure.error.message or (attempts[-1].error if attempts else "")
 
     def _attempts(self, node: NodeExecution) -> tuple[tuple[Attempt, ...], str]:
         """Return the attempts of a node, and the name of its task."""

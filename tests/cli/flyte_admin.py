@@ -63,12 +63,14 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
         for one in self.nodes.get("", []):
             one.metadata.is_parent_node = one.id.node_id in self.nodes
 
-    def attempt(self, node: str, phase: str, reason: str, age: float) -> None:
+    def attempt(self, node: str, phase: str, reason: str, age: float, message: str = "") -> None:
         """Tells of a node's first attempt from here on; ``age`` is the time since its last change in seconds."""
         made = task_execution_pb2.TaskExecution()
         made.id.task_id.name = "tasks.flyte.tasks.generate"
         made.closure.phase = phases.TaskExecution.Phase.Value(phase)
         made.closure.reason = reason
+        if message:
+            made.closure.error.message = message
         made.closure.updated_at.FromSeconds(int(datetime.now(UTC).timestamp() - age))
         self.attempts[node] = [made]
 
@@ -138,7 +140,15 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
         return Data(full_outputs=self.outputs)
 
     def ListNodeExecutions(self, request: Any, context: grpc.ServicerContext) -> node_execution_pb2.NodeExecutionList:
-        return node_execution_pb2.NodeExecutionList(node_executions=self.nodes.get(request.unique_parent_id, []))
+        """Every error is cut after 100 bytes, as Flyte does."""
+        found = node_execution_pb2.NodeExecutionList(node_executions=self.nodes.get(request.unique_parent_id, []))
+        for one in found.node_executions:
+            if one.closure.error.message:
+                one.closure.error.message = one.closure.error.message[:100]
+        return found
+
+    def GetNodeExecution(self, request: Any, context: grpc.ServicerContext) -> node_execution_pb2.NodeExecution:
+        return next(one for nodes in self.nodes.values() for one in nodes if one.id.node_id == request.id.node_id)
 
     def ListTaskExecutions(self, request: Any, context: grpc.ServicerContext) -> task_execution_pb2.TaskExecutionList:
         found = self.attempts.get(request.node_execution_id.node_id, [])

@@ -212,14 +212,42 @@ def test_an_execution_is_followed_to_its_result(
     assert "mu_grpo, mu 16, seed 0: 16 updates in 60.0 s" in told
 
 
-def test_a_failure_names_the_node_and_its_error(admin: Admin, tmp_path: Path, options: Options) -> None:
-    trace = "Trace:\n\n  Traceback (most recent call last):\n  ...\n\nMessage:\n\n  GateError: nothing to learn"
+_TRACE = (
+    "Trace:\n\n    Traceback (most recent call last):\n      ...\n    File x\n    Y: z Message: w\n\nMessage:\n\n    "
+)
+_KILLED = (
+    "Pod failed. No message received from kubernetes.\r\n[f1-x-0] terminated with exit code (137). Reason [OOMKilled]. "
+)
+_MISSING = "no bucket. Create it, then start the same command again: committed artifacts are kept."
+_RECOVERABLE = f"FlyteRecoverableException: USER:Recoverable: error=ArtifactError: {_MISSING}, cause={_MISSING}"
+
+
+@pytest.mark.parametrize(
+    ("on_node", "on_attempt", "message"),
+    [
+        (f"{_TRACE}GateError: nothing to learn", "", "verify: GateError: nothing to learn"),
+        ("", f"{_TRACE}GateError: nothing to learn", "verify: GateError: nothing to learn"),
+        (f"[4/4] Last Error: USER::{_TRACE}{_RECOVERABLE}", "", f"verify: ArtifactError: {_MISSING} Finished"),
+        (
+            f"[2/2] Last Error: USER::{_KILLED}Message: \n.",
+            "",
+            "verify: [2/2] Last Error: USER::[f1-x-0] terminated with exit code",
+        ),
+    ],
+)
+def test_a_failure_names_the_node_and_its_error(
+    on_node: str, on_attempt: str, message: str, admin: Admin, options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
     admin.node("stage-1", "FAILED", message="failed inside")
-    admin.node("verify", "FAILED", inside="stage-1", message=trace)
+    admin.node("verify", "FAILED", inside="stage-1", message=on_node)
+    admin.attempt("verify", "FAILED", "", age=0, message=on_attempt)
     admin.tell("f1", "FAILED", message="a node failed")
-    told = run_refused("start", "smoke", "--config", str(options.config), "--wait")
-    assert "f1 failed in stage-1 / verify: GateError: nothing to learn" in told
+    with pytest.raises(UserError) as raised:
+        start("smoke", [], options, wait=True)
+    told = words(raised.value.message)
+    assert f"f1 failed in stage-1 / {message}" in told
     assert "/executions/f1" in told
+    assert words(capsys.readouterr().out).count("OOMKilled") == on_node.count("OOMKilled")
 
 
 def test_ctrl_c_leaves_it_going_and_says_how_to_follow_it_again(admin: Admin, options: Options) -> None:
