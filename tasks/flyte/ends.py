@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Unpack
 
 from tasks.data.sources import source_fingerprint, with_commit, with_commits
 from tasks.errors import SettingsError
+from tasks.flyte.attempts import in_pod
 from tasks.flyte.decorators import uncached, uncached_with_hub, unpack_options
 from tasks.flyte.inputs import (
     AlternateInputs,
@@ -40,6 +41,7 @@ from tasks.settings import (
     RunSettings,
     VerifySettings,
 )
+from tasks.settings.base import in_bucket
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
@@ -56,6 +58,17 @@ from tasks.stored.runs import (
     write_run_record,
 )
 from tasks.tracking import check_installed
+
+
+def open_store(uri: str, create: bool = True) -> Store:
+    """Return the store of a run; in a pod only one in a bucket.
+
+    Raises:
+        SettingsError: the store of a pod is a folder, which would end with the pod.
+    """
+    if in_pod() and not in_bucket(uri):
+        raise SettingsError(f"store: got {uri!r}, a folder, which no other pod reaches; allowed: s3://bucket/prefix.")
+    return Store.open(uri, create)
 
 
 class OpenRun(NamedTuple):
@@ -126,7 +139,7 @@ def open_run(
         }
     )
     benchmark_measures = settings.measures
-    opened = Store.open(settings.store)
+    opened = open_store(settings.store)
     sweep(opened.root)
     verdicts = ""
     if trained_from:  # The verdicts descend from all that the stored run made before.
@@ -248,7 +261,7 @@ class OpenRescore(NamedTuple):
 @uncached
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
     """Find the stages of the latest finished run of an algorithm and a seed."""
-    opened = Store.open(store, create=False)
+    opened = open_store(store, create=False)
     trained = trained_policies(opened, find_reports(opened, seed, algorithm or None)[0])[1:]
     return OpenRescore(
         verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify.renewed()),
@@ -301,7 +314,7 @@ def open_evaluation(
     check_installed(operation.tracker)
     source = PromptsSettings.parse(prompts.model_dump(mode="json"))
     chosen = with_commits(EvaluateSettings.parse(evaluate.model_dump(mode="json")), operation.mirror)
-    opened = Store.open(store, create=False)
+    opened = open_store(store, create=False)
     ref = find_artifact(opened, policy, "policy")
     verify = verify.renewed()
     name = work_key("evaluation", "", [ref, source, chosen, verify, seed])

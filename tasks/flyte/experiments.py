@@ -5,6 +5,7 @@ from typing import NamedTuple
 from tasks.errors import DataError
 from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.flyte.decorators import Logic, step, uncached
+from tasks.flyte.ends import open_store
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.report.summary import RunSummary
 from tasks.settings import ExperimentSettings, RunSettings
@@ -30,7 +31,7 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
     Raises:
         SettingsError: the settings of a run are wrong; the message names the run.
     """
-    opened = Store.open(store)
+    opened = open_store(store)
     return OpenReproduction(
         store=opened.ref,
         experiment=experiment,

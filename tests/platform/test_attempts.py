@@ -9,8 +9,8 @@ import torch
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
-from tasks.errors import DataError, DeviceError
-from tasks.flyte import attempts
+from tasks.errors import DataError, DeviceError, SettingsError
+from tasks.flyte import attempts, ends
 from tasks.process import logs
 from tasks.process.interruption import Interrupted
 from tasks.process.provenance import code
@@ -47,3 +47,13 @@ def test_flyte_chooses_among_the_errors_of_several_nodes(monkeypatch: pytest.Mon
     monkeypatch.setattr(attempts, "in_pod", lambda: True)
     assert isinstance(attempts.to_flyte_error(Interrupted("stopped")), FlyteRecoverableException)
     assert attempts.to_flyte_error(of_other_node := IgnoreOutputs()) is of_other_node
+
+
+@pytest.mark.parametrize("in_pod", [False, True])
+def test_a_pod_opens_no_folder_as_the_store_of_a_run(
+    in_pod: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ends, "in_pod", lambda: in_pod)
+    refused = pytest.raises(SettingsError, match="no other pod reaches; allowed: s3://bucket/prefix")
+    with refused if in_pod else nullcontext():
+        assert ends.open_store(str(tmp_path)).root == tmp_path
