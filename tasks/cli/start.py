@@ -22,8 +22,6 @@ _RETRY_SECONDS = 600.0
 """Time for which requests are retried while Flyte does not answer."""
 _WAITING = ("undefined", "queued", "initializing", "waiting_for_resources")
 _WORDS = {"timed_out": "timed out", "recovered": "taken from the recovered execution"}
-
-
 _NO_MESSAGE = "Pod failed. No message received from kubernetes.\r\n"
 """First line of Flyte's error for a pod that was killed; the second has the reason, such as OOMKilled."""
 _RECOVERABLE = re.compile(r"^FlyteRecoverableException: USER:Recoverable: error=(\w+: (.*)), cause=\2$", re.DOTALL)

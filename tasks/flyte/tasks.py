@@ -22,7 +22,7 @@ from tasks.flyte.inputs import (
 )
 
 
-@step("4", role="prefetch")
+@step("5", role="prefetch")
 def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
     """Import or create the base policy."""
     from tasks.models.step import prepare_policy as prepare
@@ -54,7 +54,7 @@ def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int
     return prepare_stage
 
 
-@step("10", role="rollout", mapped=True)
+@step("11", role="rollout", mapped=True)
 def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, stage: int) -> Logic[Artifact]:
     """Generate responses to the prompts of one shard."""
     from tasks.rollout.step import generate_shard
@@ -105,7 +105,7 @@ def study(
     return run_study
 
 
-@step("18", role="evaluate", judges=True, mapped=True)
+@step("19", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
     """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy

@@ -82,8 +82,8 @@ class VllmEngine:
             )
         except EngineDeadError as error:
             raise DeviceError(
-                "engine.kind: vllm's process ended while it generated. Its error is above; without one it was killed, "
-                "as for lack of memory. Start the same command again: it continues after the last saved part."
+                "vLLM's process ended while it generated. Its error is above; without one it was killed, as for lack "
+                "of memory. Start the same command again: it continues after the last saved part."
             ) from error
         responses = {index: _response(output) for index, output in zip(order, outputs, strict=True)}
         tokens = sum(len(response.token_ids) for response in responses.values())

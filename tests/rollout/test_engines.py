@@ -275,6 +275,6 @@ def test_vllm_whose_process_is_killed_is_an_error(
         for child in active_children():
             child.kill()
 
-    with pytest.raises(DeviceError, match="vllm's process ended while it generated"):
+    with pytest.raises(DeviceError, match="vLLM's process ended while it generated"):
         engine.generate(requests, TWENTY, kill)
     engine.close()
