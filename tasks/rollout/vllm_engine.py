@@ -207,7 +207,8 @@ def _load(folder: Path, settings: VllmSettings, colocated: bool) -> "LLM":
             tensor_parallel_size=settings.tensor_parallel,
             max_num_seqs=settings.batch_size,
             enable_prefix_caching=settings.prefix_caching,
-            enable_chunked_prefill=settings.chunked_prefill,
+            # After a part of a prompt vLLM rewinds the request's generator, which it cannot on a CPU.
+            enable_chunked_prefill=settings.chunked_prefill and on_gpu,
             enforce_eager=settings.eager,
             logprobs_mode="processed_logprobs",
             **options,

@@ -50,7 +50,8 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=KINDS)
 def engine(policy_folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    engine = load_engine(policy_folder, EngineSettings.parse({**fast(request.param), "batch_size": 16}))
+    few = {"batch_tokens": 64} if request.param == "vllm" else {}  # Fewer than the prompts of a batch have.
+    engine = load_engine(policy_folder, EngineSettings.parse({**fast(request.param), "batch_size": 16, **few}))
     yield engine
     engine.close()
 
