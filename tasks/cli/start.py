@@ -125,6 +125,8 @@ class Progress:
                 yield f"{node.path:<{width}}  {_phase(node)}".rstrip()
 
     def _describe_attempt(self, node: Node, attempt: Attempt, now: datetime) -> Iterator[str]:
+        for shard, number in attempt.failed_shards if node.phase not in ENDED else ():
+            yield from self._once(node, attempt, f"shard {shard}, attempt {number + 1} failed; see the log of its pod")
         if attempt.phase in ("failed", "aborted") and node.phase not in ENDED:
             description = f"attempt {attempt.number + 1} {attempt.phase}: {first_line(attempt.error)}"
         elif attempt.phase in _WAITING and attempt.reason:
@@ -134,6 +136,9 @@ class Progress:
             description = f"waits: {' '.join(attempt.reason.split())}"
         else:
             return
+        yield from self._once(node, attempt, description)
+
+    def _once(self, node: Node, attempt: Attempt, description: str) -> Iterator[str]:
         key = (node.path, attempt.number, description)
         if key not in self._printed:
             self._printed.add(key)

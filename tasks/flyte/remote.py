@@ -74,6 +74,8 @@ class Attempt:
     since: datetime
     """Time of Flyte's last update of the attempt, in UTC."""
     error: str
+    failed_shards: tuple[tuple[int, int], ...] = ()
+    """Failed attempts of the pods of a map task, as numbers from 0: shard and attempt. Flyte has no errors of them."""
 
 
 @dataclass(frozen=True)
@@ -357,6 +359,11 @@ class Execution:
                 reason=execution.closure.reason,
                 since=execution.closure.updated_at.ToDatetime(),
                 error=execution.closure.error.message,
+                failed_shards=tuple(
+                    (shard.index, shard.retry_attempt)
+                    for shard in execution.closure.metadata.external_resources
+                    if shard.phase in (TaskPhase.FAILED, TaskPhase.RETRYABLE_FAILED)
+                ),
             )
             for execution in executions
         )

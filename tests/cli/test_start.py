@@ -314,6 +314,9 @@ def test_an_attempt_that_failed_is_told_and_the_next_one_goes_on() -> None:
     first = "a attempt 1 failed: [1/1] currentAttempt done. pod was deleted"
     assert told(progress, node("a", "running", killed)) == [first, "a running"]
     assert not told(progress, node("a", "running", killed, pod("running", number=1)))
+    mapped = replace(pod("running"), failed_shards=((3, 0), (3, 1)))
+    failed = [f"b shard 3, attempt {number} failed; see the log of its pod" for number in (1, 2)]
+    assert told(progress, node("b", "running", mapped)) == [*failed, "b running"]
 
 
 def test_the_innermost_node_that_failed_is_named_unless_somebody_ended_the_execution() -> None:
