@@ -22,6 +22,7 @@ _RETRY_SECONDS = 600.0
 """Time for which requests are retried while Flyte does not answer."""
 _WAITING = ("undefined", "queued", "initializing", "waiting_for_resources")
 _WORDS = {"timed_out": "timed out", "recovered": "taken from the recovered execution"}
+_QUEUED = "waits: max_parallelism pods of this execution run, or another execution does the same work"
 _NO_MESSAGE = "Pod failed. No message received from kubernetes.\r\n"
 """First line of Flyte's error for a pod that was killed; the second has the reason, such as OOMKilled."""
 _RECOVERABLE = re.compile(r"^FlyteRecoverableException: USER:Recoverable: error=(\w+: (.*)), cause=\2$", re.DOTALL)
@@ -117,6 +118,9 @@ class Progress:
             for attempt in node.attempts:
                 for description in self._describe_attempt(node, attempt, now):
                     yield f"{node.path:<{width}}  {description}"
+            if node.phase == "queued" and not node.attempts and node.since and _waited(node.since, now):
+                for description in self._once(node, 0, _QUEUED):
+                    yield f"{node.path:<{width}}  {description}"
             # Flyte calls a node running while its pod still waits.
             waits = node.attempts and node.attempts[-1].phase in _WAITING
             is_hidden = node.phase in ("undefined", "queued", "failing") or (node.phase == "running" and waits)
@@ -126,23 +130,27 @@ class Progress:
 
     def _describe_attempt(self, node: Node, attempt: Attempt, now: datetime) -> Iterator[str]:
         for shard, number in attempt.failed_shards if node.phase not in ENDED else ():
-            yield from self._once(node, attempt, f"shard {shard}, attempt {number + 1} failed; see the log of its pod")
+            description = f"shard {shard}, attempt {number + 1} failed; see the log of its pod"
+            yield from self._once(node, attempt.number, description)
         if attempt.phase in ("failed", "aborted") and node.phase not in ENDED:
             description = f"attempt {attempt.number + 1} {attempt.phase}: {first_line(attempt.error)}"
         elif attempt.phase in _WAITING and attempt.reason:
-            waited = (now - attempt.since.replace(tzinfo=UTC)).total_seconds()
-            if waited < _PENDING_SECONDS:
+            if not _waited(attempt.since, now):
                 return
             description = f"waits: {' '.join(attempt.reason.split())}"
         else:
             return
-        yield from self._once(node, attempt, description)
+        yield from self._once(node, attempt.number, description)
 
-    def _once(self, node: Node, attempt: Attempt, description: str) -> Iterator[str]:
-        key = (node.path, attempt.number, description)
+    def _once(self, node: Node, attempt: int, description: str) -> Iterator[str]:
+        key = (node.path, attempt, description)
         if key not in self._printed:
             self._printed.add(key)
             yield description
+
+
+def _waited(since: datetime, now: datetime) -> bool:
+    return (now - since.replace(tzinfo=UTC)).total_seconds() >= _PENDING_SECONDS
 
 
 def describe_end(seen: ExecutionState) -> str:

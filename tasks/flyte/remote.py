@@ -89,6 +89,8 @@ class Node:
     cached: bool
     error: str
     attempts: tuple[Attempt, ...] = ()
+    since: datetime | None = None
+    """Time at which Flyte reached the node, in UTC."""
 
 
 @dataclass(frozen=True)
@@ -334,7 +336,8 @@ class Execution:
         phase = NodePhase.Phase.Name(closure.phase).lower().removeprefix("dynamic_")
         hit = closure.task_node_metadata.cache_status == CACHE_HIT
         seconds = closure.duration.ToTimedelta().total_seconds()
-        yield Node(" / ".join(path), phase, seconds, hit, self._error(node, attempts), attempts)
+        since = closure.created_at.ToDatetime()
+        yield Node(" / ".join(path), phase, seconds, hit, self._error(node, attempts), attempts, since)
         if metadata.is_parent_node:
             yield from self._nodes(node.id.execution_id, node.id.node_id, path)
         elif closure.HasField("workflow_node_metadata"):

@@ -306,6 +306,9 @@ def test_a_pod_that_waits_is_told_when_its_reason_changes() -> None:
     assert told(progress, node("a", "queued", unplaced)) == ["a waits: 0/1 nodes are available"]
     assert not told(progress, node("a", "queued", pulling))
     assert told(progress, node("a", "running", pod("running", "Started"))) == ["a running"]
+    for ago, lines in ((3, 0), (60, 1), (70, 0)):  # Until Flyte gives it a pod: another execution does the same work.
+        waiting = replace(node("b", "queued"), since=(NOW - timedelta(seconds=ago)).replace(tzinfo=None))
+        assert len(told(progress, waiting)) == lines
 
 
 def test_an_attempt_that_failed_is_told_and_the_next_one_goes_on() -> None:
