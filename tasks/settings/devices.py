@@ -76,7 +76,8 @@ class VllmSettings(EngineSettings):
     prefix_caching: bool = True
     """Compute the keys and values of a prompt once for all of its responses."""
     chunked_prefill: bool = True
-    """Split the prefill of long prompts into chunks that share forward passes with the decoding of other responses."""
+    """Split the prefill of long prompts into chunks that share forward passes with the decoding of other responses. On
+    a CPU prompts are never split."""
     eager: bool = False
     """Use neither compilation nor CUDA graphs: vLLM starts faster and generates slower."""
 
