@@ -54,11 +54,13 @@ _QUIET_ATTEMPTS = 5
 """Number of failed attempts of a request before a warning."""
 _KEYS = "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
 _EXPIRED = "the credentials have expired. Renew them"
+_UNKNOWN = f"the server does not know the access key. {_KEYS}"
 _CREDENTIALS = {
     "ExpiredToken": _EXPIRED,
     "ExpiredTokenException": _EXPIRED,
     "TokenRefreshRequired": _EXPIRED,
-    "InvalidAccessKeyId": f"the server does not know the access key. {_KEYS}",
+    "InvalidAccessKeyId": _UNKNOWN,
+    "XAdminUserNotFound": _UNKNOWN,  # of versitygw
     "InvalidToken": f"the server does not accept the session token. {_KEYS}",
     "SignatureDoesNotMatch": f"the secret key is not that of the access key. {_KEYS}",
     "RequestTimeTooSkewed": "the clocks of this machine and of the server differ. Set this machine's clock",

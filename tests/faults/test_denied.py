@@ -123,10 +123,15 @@ def test_errors_tell_wrong_keys_from_denied_access(
     assert environment["AWS_SECRET_ACCESS_KEY"] not in caught.value.message
 
 
-def test_credentials_that_expire_are_named_and_the_work_goes_on(place: str, flaky: Proxy, s3: S3) -> None:
+@pytest.mark.parametrize(
+    ("fault", "problem"), [("expired_token", "expired. Renew them"), ("unknown_key", "does not know the access key")]
+)
+def test_credentials_that_expire_are_named_and_the_work_goes_on(
+    fault: str, problem: str, place: str, flaky: Proxy, s3: S3
+) -> None:
     remote, step = Store.open(place), Step()
-    flaky.fail(1, ["expired_token"], after=9)
-    with pytest.raises(ArtifactError, match=rf"{place}/.*expired. Renew them.*then start the same command again"):
+    flaky.fail(1, [fault], after=9)
+    with pytest.raises(ArtifactError, match=rf"{place}/.*{problem}.*then start the same command again"):
         step.work(remote)
     flaky.heal()
     before = list(step.made)

@@ -19,6 +19,7 @@ ERRORS = {
     "slow_down": (503, "SlowDown", "Please reduce your request rate."),
     "internal_error": (500, "InternalError", "We encountered an internal error. Please try again."),
     "expired_token": (400, "ExpiredToken", "The provided token has expired."),
+    "unknown_key": (404, "XAdminUserNotFound", "No user exists with the provided access key ID."),  # as versitygw does
     "access_denied": (403, "AccessDenied", "Access Denied"),
     "no_such_upload": (404, "NoSuchUpload", "The specified upload does not exist."),
 }
