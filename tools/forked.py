@@ -106,11 +106,13 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, outputs:
 def _read_environment() -> None:
     """Initialize flytekit from the environment, as its import does."""
     from flytekit.configuration import DataConfig
+    from flytekit.configuration.file import get_config_file
     from flytekit.core import data_persistence
     from flytekit.core.context_manager import FlyteContextManager
     from flytekit.loggers import initialize_global_loggers
 
     initialize_global_loggers()
+    get_config_file.cache_clear()  # It keeps what the import of flytekit read.
     folder = tempfile.mkdtemp(prefix="flyte-")
     files = data_persistence.default_local_file_access_provider
     files.__init__(f"{folder}/sandbox", f"{folder}/raw", DataConfig.auto())
