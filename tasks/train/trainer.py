@@ -49,7 +49,7 @@ class Trainer:
     resume: Resume | None = None
     """Saves where training stands."""
     require_signal: bool = True
-    """Whether it is an error if all advantages of a stage are zero."""
+    """Raise an error if all advantages of a stage are zero."""
 
     def train(
         self,
