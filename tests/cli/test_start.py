@@ -241,13 +241,16 @@ def test_a_failure_names_the_node_and_its_error(
     admin.node("stage-1", "FAILED", message="failed inside")
     admin.node("verify", "FAILED", inside="stage-1", message=on_node)
     admin.attempt("verify", "FAILED", "", age=0, message=on_attempt)
-    admin.tell("f1", "FAILED", message="a node failed")
+    for execution in ("f1", "f2"):
+        admin.tell(execution, "FAILED", message="a node failed")
     with pytest.raises(UserError) as raised:
         start("smoke", [], options, wait=True)
     told = words(raised.value.message)
     assert f"f1 failed in stage-1 / {message}" in told
     assert "/executions/f1" in told
     assert words(capsys.readouterr().out).count("OOMKilled") == on_node.count("OOMKilled")
+    told = run_refused("start", "smoke", "--config", str(options.config), "--wait")
+    assert f"f2 failed in stage-1 / {message}" in told
 
 
 def test_ctrl_c_leaves_it_going_and_says_how_to_follow_it_again(admin: Admin, options: Options) -> None:
