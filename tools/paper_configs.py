@@ -128,7 +128,7 @@ def page() -> str:
     return _PAGE.format(origin=_ORIGIN, shown=shown, legend=legend, table="\n".join(lines), unused=unused)
 
 
-_PAGE = """# Hyper-parameters
+_PAGE = """# Hyperparameters
 
 Which values do the paper's runs have, and where does each value come from?
 `make configs` writes this page {origin}, and a file per run into configs/paper: five models, three
