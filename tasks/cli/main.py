@@ -99,7 +99,7 @@ def preflight(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 10,
     plain: Json = False,
 ) -> None:
-    """Check whether a run can start on a cluster, and name what prevents it. Changes nothing.
+    """Check whether a run can start on a cluster, and name what prevents it. Changes nothing in the cluster.
 
     The exit status is 1 if something prevents a run.
     """
