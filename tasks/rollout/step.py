@@ -253,7 +253,7 @@ class LengthCount:
 
 
 class RolloutCounts:
-    """Counts the responses to the prompts of a shard, or of a co-located stage.
+    """Counts the responses to the prompts of a shard, or of a stage in which generation and training alternate.
 
     Raises:
         DataError: more responses are missing than ``max_missing_share`` allows; also raised by ``add``.

@@ -60,7 +60,7 @@ class TransformersSettings(EngineSettings):
 
 
 class VllmSettings(EngineSettings):
-    """vLLM, in separate processes."""
+    """vLLM; on a GPU in processes of its own, unless the same task trains."""
 
     path = "tasks.rollout.vllm_engine:VllmEngine"
     kind: Literal["vllm"] = "vllm"
@@ -189,7 +189,7 @@ class DeepSpeedSettings(BackendSettings):
 
 
 class LoraSettings(Settings):
-    """Low-rank adapters (LoRA): only they are trained and stored, a fraction of the policy."""
+    """Low-rank adapters (LoRA): only they are trained. A policy has them, and the weights with adapters merged in."""
 
     rank: int = Field(32, ge=1)
     """Rank of the product of an adapter's two matrices."""

@@ -179,8 +179,9 @@ class RolloutSettings(Settings):
     """Top-k sampling; only 0 is allowed, which turns it off."""
     engine: EngineSettings = TransformersSettings()
     max_missing_share: Number = Field(0.0, ge=0, le=1)
-    """Largest share of a shard's responses that cannot be generated, because the prompt fills the context or the engine
-    failed. A larger share stops the shard; otherwise these responses are counted, listed and left out."""
+    """Largest share of a shard's responses (of a stage's, where generation and training alternate) that cannot be
+    generated, because the prompt fills the context or the engine failed. A larger share stops the step; otherwise these
+    responses are counted, listed and left out."""
     responses_per_part: int = Field(1024, ge=1)
     """Responses, in whole groups, after which a shard saves its progress: an interruption loses at most these."""
 
@@ -226,9 +227,10 @@ class OptimizeSettings(Settings):
     max_grad_norm: Number = Field(1.0, gt=0)
     """Largest L2 norm of the gradient of an update; larger gradients are clipped to it."""
     tokens_per_micro_batch: int = Field(8192, ge=1)
-    """Largest number of tokens of a micro-batch, including the padding of policies that do not support packing."""
+    """Largest number of tokens of a micro-batch, including the padding of policies that do not support packing. A
+    longer response is a micro-batch of its own."""
     logp_chunk_tokens: int = Field(1024, ge=1)
-    """Number of tokens whose logits are in memory at the same time."""
+    """Largest number of tokens whose logits are in memory at the same time."""
     backend: BackendSettings = TorchSettings()
     lora: LoraSettings | None = None
     """Train low-rank adapters and keep the base policy's weights frozen; train all weights when null."""

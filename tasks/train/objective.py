@@ -40,7 +40,8 @@ class ObjectiveResult:
     loss_sum: Tensor
     denominator: Tensor
     coefficient_T: Tensor
-    """Weight times advantage; 0 for clipped, vetoed and rejected tokens. Minus this is the surrogate's gradient."""
+    """Weight and corrections times advantage; 0 for tokens that the gate stops, and for vetoed and rejected ones. Minus
+    this is the surrogate's gradient."""
     surrogate_T: Tensor
     """The algorithm's loss per token, without the penalty; 0 for vetoed and rejected tokens."""
     clipped_T: Tensor
@@ -199,8 +200,8 @@ def veto(tokens: TokenBatch, settings: kinds.VetoSettings) -> tuple[Tensor, Tens
 
     The paper states its effect: no update after a trigger in responses with negative advantage. Threshold and direction
     of the trigger are readings of it, hence settings; triggers are found with scope ``off`` too. With tau the position
-    of a response's ``trigger_count``-th trigger, the scopes veto tokens from tau on, or after it; a window of W ends
-    the suffix scopes W tokens after tau, and later triggers do not move it.
+    of a response's ``trigger_count``-th trigger, the scopes veto tokens from tau on, tokens after it, or the whole
+    response; a window of W ends the suffix scopes W tokens after tau, and later triggers do not move it.
     """
     trigger_T = _triggers(tokens, settings)
     if not isinstance(settings, kinds.SuffixVeto | kinds.ResponseVeto):
