@@ -13,6 +13,7 @@ from tasks.flyte.decorators import named, unpack_options
 from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import prepare_policy, report
+from tasks.formats import pluralize
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
 from workflows.stages import SharedInputs, Stage, add_evaluation, add_stage, prepare
@@ -42,7 +43,7 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
         return named(close_run(inputs=run.run, report=add_stages(run, stages, add_stage)), "close-run")
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"
-    graph.__doc__ = f"Mu-GRPO in {stages} stages."
+    graph.__doc__ = f"Mu-GRPO in {pluralize(stages, 'stage')}."
     return workflow(graph)
 
 

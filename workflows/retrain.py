@@ -14,6 +14,7 @@ from tasks.flyte.ends import close_run, find_stage, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import report
+from tasks.formats import pluralize
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
 from workflows.stages import StageInputs, add_evaluation, prepare, stage, stage_inputs
@@ -69,7 +70,7 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
         return named(close_run(inputs=run.run, report=page), "close-run")
 
     graph.__name__ = graph.__qualname__ = "retrain" if stages == STAGES else f"retrain_{stages}"
-    graph.__doc__ = f"Train a stored run of {stages} stages again, from ``from_stage`` (counted from 0) on."
+    graph.__doc__ = f"Train a stored run of {pluralize(stages, 'stage')} again, from ``from_stage`` (from 0) on."
     return workflow(graph)
 
 
