@@ -100,7 +100,7 @@ QUESTIONS: dict[Part, Question] = {
     ),
     "c": Question(
         "The threshold and the number of stages",
-        "How much do kappa and the number of stages matter? Arms without a number have one stage.",
+        "How much do kappa and the number of stages matter? Arms that name no number of stages have one.",
         (_OFF, *_KAPPAS, *_STAGES),
         "off",
     ),
