@@ -180,6 +180,9 @@ class DeepSpeedSettings(BackendSettings):
                 f"deepspeed.zero_optimization: {zero!r}; allowed: a section with stage 1, 2 or 3, and with "
                 "offload_optimizer as a section, as in configs/deepspeed/zero3-offload.json"
             )
+        if zero.get("round_robin_gradients"):
+            # DeepSpeed finds a parameter's fp32 weights and moments by its place in another order of the parameters.
+            raise ValueError("deepspeed.zero_optimization.round_robin_gradients: true; allowed: false")
         if self.zero_stage == 1 and self.dtype == "bfloat16":
             raise ValueError("ZeRO stage 1 with dtype bfloat16; allowed: 2 or 3, whose gradients are summed in float32")
         for key in _DECIDED_BY_TRAINER:

@@ -101,6 +101,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         (f"{DEEPSPEED}='{{zero_optimization: true}}'", "deepspeed.zero_optimization: True; allowed: a section"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: null}}}}'", "{'stage': None}; allowed: a section"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 2, offload_optimizer: cpu}}}}'", "'cpu', 'stage': 2}; allowed:"),
+        (f"{DEEPSPEED}='{{zero_optimization: {{stage: 2, round_robin_gradients: true}}}}'", "true; allowed: false"),
         (f"{DEEPSPEED}=nowhere.json", "cannot be read: [Errno 2] No such file or directory: 'nowhere.json'"),
         (f"{DEEPSPEED}={STAGE_1} optimize.backend.dtype=bfloat16", "dtype bfloat16; allowed: 2 or 3"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 1}}, optimizer: {{}}}}'", "deepspeed.optimizer: is decided by"),
