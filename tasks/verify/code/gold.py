@@ -134,12 +134,13 @@ def _assertions(fields: dict[str, Any]) -> list[Test]:
     setup, lines = fields.get("setup", ""), fields["asserts"]
     if not isinstance(setup, str) or not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise ValueError("asserts must be a list of texts, setup a text")
-    setup_names = _bound_names(ast.parse(setup))
-    return [_assertion(line, setup, setup_names) for line in lines]
+    return [_assertion(line, setup) for line in lines]
 
 
-def _assertion(line: str, setup: str, setup_names: set[str]) -> Test:
+def _assertion(line: str, setup: str) -> Test:
     """Split an assertion into calls of the program's functions, and the check of their values ``value_0``, ..."""
+    setup_tree = ast.parse(setup)
+    setup_names = _bound_names(setup_tree)
     body = ast.parse(line.strip()).body
     if len(body) != 1 or not isinstance(body[0], ast.Assert):
         raise ValueError(f"{line!r} is not one assertion")
@@ -163,8 +164,41 @@ def _assertion(line: str, setup: str, setup_names: set[str]) -> Test:
     def holds(output: bytes, _tolerance: float, run: Run) -> bool:
         return len(_values(output)) == len(expressions) and run(check, "check", output) is not None
 
-    request = {"setup": setup, "functions": functions, "expressions": expressions}
+    needed = _needed(setup_tree, set().union(*map(_used_names, calls)))
+    request = {"setup": needed, "functions": functions, "expressions": expressions}
     return Test("call", json.dumps(request).encode(), holds)
+
+
+def _needed(setup: ast.Module, names: set[str]) -> str:
+    """Return the statements of a setup that calls with these names need.
+
+    The program's process gets no others: they can hold what is expected, such as a reference solution.
+    """
+    targets = {statement: _targets(statement) for statement in setup.body}
+    assigned = set().union(*targets.values())
+    kept: set[ast.stmt] = set()
+
+    def is_needed(statement: ast.stmt) -> bool:
+        # Statements that assign nothing, such as loops, count by all assigned names in them, and imports always.
+        about = targets[statement] or _used_names(statement) & assigned
+        return not about or not about.isdisjoint(names)
+
+    while more := {statement for statement in setup.body if statement not in kept and is_needed(statement)}:
+        kept |= more
+        names = names.union(*map(_used_names, more))
+    return "\n".join(ast.unparse(statement) for statement in setup.body if statement in kept)
+
+
+def _targets(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement defines, assigns, or changes, such as x of ``x[0] = 1``."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Assign(targets=targets):
+            return set().union(*map(_used_names, targets))
+        case ast.AnnAssign(target=target) | ast.AugAssign(target=target):
+            return _used_names(target)
+    return set()
 
 
 class _CallReplacer(ast.NodeTransformer):

@@ -63,6 +63,14 @@ RESULTS = {
         "max = 0\nclass P:\n X = 2\n def __init__(self, v): self.v = v\n"
         "def inc(x): return x + 1\ndef f(g, x): return P(g(x))\nif __name__ == '__main__': 1 / 0",
     ),
+    "arguments that the setup makes of other names": (
+        asserts(
+            "assert f(root, two) == right[0]",
+            setup="class Node: pass\nlist_ = [1]\nroot = Node()\nroot.x = list_\nfor one in [2, 3]: list_.append(one)\n"
+            "def half(x): return x // 2\ntwo: int = half(5)\ntwo += 0\nright = [8]",
+        ),
+        "def f(node, n): return sum(node.x) + n",
+    ),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
     "the item of a list, as in APPS": (calls("f", ([2], [3]), ([4], [5])), "def f(x): return x + 1"),
     "no function": ('{"inputs": ["1", "2"], "outputs": ["2", "3"], "fn_name": null}', "print(int(input()) + 1)"),

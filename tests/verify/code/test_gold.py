@@ -13,7 +13,8 @@ from tasks.verify.code.gold import read_gold, same_text, same_value
 from tasks.verify.code.launcher import pack, unpack
 from tests.verify.helpers import asserts, calls
 
-LONGEST, SETUP = 1 << 20, "import math, os.path, cmath as c"
+LONGEST, IMPORTS = 1 << 20, "import math, os.path, cmath as c"
+SETUP = f"{IMPORTS}\nfound = [2]\nfound.append(3)\ndef reference(x):\n    return found[x]"
 
 
 def asked(gold):
@@ -51,7 +52,7 @@ def test_tests_that_call_a_function(gold):
 )
 def test_an_assertion_is_cut_in_two(line, functions, expressions, check):
     gold = asserts(line, setup=SETUP)
-    assert asked(gold) == [("call", {"setup": SETUP, "functions": functions, "expressions": expressions})]
+    assert asked(gold) == [("call", {"setup": IMPORTS, "functions": functions, "expressions": expressions})]
     (test,) = read_gold(gold, LONGEST)
     ran, output = [], json.dumps([1] * len(expressions)).encode()
     assert test.holds(output, 0.0, lambda *given: ran.append(given) or b"")

@@ -93,6 +93,12 @@ CALLS = {
     ),
     "gives the item of longer lists": (calls("f", ([2], [3]), ([4], [5, 6])), "def f(x): return x + 1"),
     "returns nothing, as every list holds": (calls("f", ([2], [None])), "def f(x): pass"),
+    "takes the reference solution of the assertions": (
+        asserts("assert add(2, 3) == plus(2, 3)", setup="import math\ndef plus(a, b): return a + b"),
+        "import sys\ndef add(a, b):\n frame = sys._getframe()\n"
+        " while 'request' not in frame.f_locals: frame = frame.f_back\n"
+        " exec(frame.f_locals['request']['setup'], globals())\n return plus(a, b)",
+    ),
     "knows the first test": (CALLED, "def add(a, b): return 5"),
     "counts its calls": (CALLED, "n = [5, 50]\ndef add(a, b): return n.pop(0)"),
 }
