@@ -14,7 +14,7 @@ from tasks.process.interruption import stop, stop_requested
 from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease
-from tasks.store.records import SCHEMA, FileEntry, Record, check_schema
+from tasks.store.records import SCHEMA, Files, Record, check_schema
 from tasks.store.tables import read_table, save_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class _Part(Record):
     """Manifest of a part; it is written last, so that its presence means that the part is complete."""
 
     schema_version: int
-    files: dict[str, FileEntry]
+    files: Files
     phases: dict[str, float] = Field(default_factory=dict)
     """Seconds by phase that the step had spent when the part was saved, over all attempts."""
 

@@ -1,9 +1,9 @@
 """Records that are passed between tasks, and the manifest, which makes a folder an artifact."""
 
 import json
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from tasks.errors import ArtifactError
 from tasks.settings.base import FlyteModel
@@ -79,6 +79,16 @@ class FileEntry(Record):
     bytes: int
 
 
+def _check_name(name: str) -> str:
+    if {"", ".", ".."} & set(name.split("/")):
+        raise ValueError("allowed: the name of a file below the folder")
+    return name
+
+
+Files = dict[Annotated[str, AfterValidator(_check_name)], FileEntry]
+"""Files of a folder by their names. None leads out of the folder, because files from S3 are written by these names."""
+
+
 class Timings(Record):
     """Times of a step: when it ran, and how long each phase took."""
 
@@ -115,7 +125,7 @@ class Manifest(Record):
     schema_version: int
     kind: Kind
     digest: str
-    files: dict[str, FileEntry]
+    files: Files
     parents: dict[str, list[ArtifactRef]]
     """Artifacts that this one was made from, by role."""
     settings: dict[str, Any]

@@ -214,8 +214,8 @@ class Bucket:
         with self._explain_errors(key):
             self._retried(self._fs.pipe_file, self._path(key), content)
 
-    def write_new(self, key: str, content: bytes) -> None:
-        """Write an object unless it exists.
+    def write_new(self, key: str, content: bytes) -> bool:
+        """Write an object unless it exists; return whether it was written.
 
         If several processes write at the same time, the first one wins where the server supports conditional writes,
         and the last one elsewhere.
@@ -226,6 +226,8 @@ class Bucket:
             except OSError as error:
                 if not _exists_already(error):
                     raise
+                return False
+        return True
 
     def listing(self, prefix: str) -> dict[str, StoredFile]:
         """Return size and time of change of every object below a prefix, by key."""

@@ -246,7 +246,10 @@ class Store:
             flush(final.parent)
         else:
             self.remote.upload(final, files, ref.folder)
-            self.remote.write_new(f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes())
+            key, text = f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes()
+            is_new = self.remote.write_new(key, text)
+            if not is_new and isinstance(self._parse_manifest(ref, self.remote.read(key)), DamagedError):
+                self.remote.write(key, text)
         return ref
 
     def read_note(self, name: str) -> bytes | None:
@@ -319,9 +322,14 @@ class Store:
             return DamagedError.of(name, f"missing, so {ref} is not in this store", RESTORE)
         check_schema(name, text)
         try:
-            return Manifest.model_validate_json(text)
+            manifest = Manifest.model_validate_json(text)
         except ValueError as error:
             return DamagedError.of(name, "not a manifest", RESTORE, str(error))
+        if manifest.ref.folder != ref.folder:
+            return DamagedError.of(name, f"that of {manifest.ref}", RESTORE)
+        if (content := content_digest(manifest.kind, manifest.files, manifest.parents)) != manifest.digest:
+            return DamagedError.of(name, f"digest {content[:16]} of what it names", RESTORE)
+        return manifest
 
     def holds(self, ref: ArtifactRef) -> bool:
         """Return True if the store has the undamaged artifact; on S3 only names and sizes of objects are compared."""

@@ -3,6 +3,7 @@
 import base64
 import errno
 import hashlib
+import json
 import os
 import shutil
 from functools import partial
@@ -81,6 +82,31 @@ def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeyp
     assert not store.holds(ref)
     with pytest.raises(ArtifactError, match=rf"{bucket}/{ref.folder}/sub/data.txt: missing, but the manifest names it"):
         store.path(ref)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sub/data.txt", r"manifest\.json: digest .* of what it names"),
+        ("../../../up", "not a manifest .* a file below"),
+    ],
+)
+def test_a_manifest_that_others_changed_is_refused_and_written_again(
+    bucket: str, s3: S3, name: str, message: str
+) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    forged = json.loads((store.root / ref.folder / "manifest.json").read_text())
+    forged["files"][name] = {"sha256": hashlib.sha256(b"forged").hexdigest(), "bytes": 6}
+    for key, body in (("sub/data.txt", b"forged"), ("manifest.json", json.dumps(forged).encode())):
+        s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=f"{ref.folder}/{key}", Body=body)
+    shutil.rmtree(store.root)
+    with pytest.raises(ArtifactError, match=f"(?s){message}"):
+        store.path(ref)
+    assert not store.holds(ref)
+    assert write(store) == ref
+    shutil.rmtree(store.root)
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
 
 
 @pytest.mark.parametrize("left", [b"", bytes(300), b'{"schema_version": 1, "ki'], ids=["empty", "zeros", "half"])
