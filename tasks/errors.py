@@ -12,6 +12,8 @@ from typing import ClassVar, Self
 
 import click
 
+from tasks.formats import visible
+
 _LONGEST = 400
 """Most characters of a library's error that a message repeats."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -96,7 +98,8 @@ def explain(what: str, advice: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        reason = textwrap.shorten(f"{type(error).__name__}: {error}", _LONGEST, placeholder=" ...").rstrip(".")
+        text = visible(f"{type(error).__name__}: {error}")  # A model's files can decide what it says.
+        reason = textwrap.shorten(text, _LONGEST, placeholder=" ...").rstrip(".")
         raise DataError(f"{what}: {reason}. {advice}") from error
 
 

@@ -1,5 +1,6 @@
 """Formats of numbers and texts for the page, the figures and the terminal."""
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ if TYPE_CHECKING:
 
 DASH = "–"  # noqa: RUF001 - a dash in a table
 MINUS = "−"  # noqa: RUF001 - as wide as a plus
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
@@ -86,7 +88,7 @@ def first_names(names: list[str], most: int) -> str:
 
 def visible(text: str) -> str:
     """Return a text with visible control characters, which would change colors or the title of a terminal."""
-    return "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
+    return _CONTROL.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else ascii(found[0])[1:-1], text)
 
 
 def printable(text: str) -> str:

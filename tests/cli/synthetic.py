@@ -49,8 +49,9 @@ def rows_of(group: int, stage: int, policy: str, rewards: Sequence[float | None]
     for index, reward in enumerate(rewards):
         name = {"prompt_id": prompt["prompt_id"], "sample_index": index}
         logp = [-float(place + 1) for place in range(index + 1)]
-        response = {"response_token_ids": list(range(index + 1)), "engine_logp": logp}
-        rollouts.append({**same, **name, **response, "response": f"stage {stage} group {group} response {index}\x1b"})
+        text = f"stage {stage} group {group} response {index}\x1b\x9b"
+        response = {"response": text, "response_token_ids": list(range(index + 1)), "engine_logp": logp}
+        rollouts.append({**same, **name, **response})
         outcome = "timeout" if reward is None else "correct" if reward else "wrong"
         verdicts.append({**name, "outcome": outcome, "reward": reward, "extracted": "1", "shows_working": True})
     return rollouts, verdicts

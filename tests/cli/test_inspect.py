@@ -76,7 +76,7 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
     rows = [line.split() for line, below in pairs if "stage 0 group 0 response " in below]
     by_sample = {row[0]: row[4:7] for row in rows}
     means = ["-1.000", "-1.500", "-2.000", "-2.500"]
-    assert ("\x1b" in text, "\N{SYMBOL FOR ESCAPE}" in text) == (False, True)
+    assert ("\x1b" in text, "\x9b" in text, "\N{SYMBOL FOR ESCAPE}\\x9b" in text) == (False, False, True)
     assert by_sample == {str(place): [str(place + 1), means[place], f"{-place - 1:.3f}"] for place in range(4)}
 
 

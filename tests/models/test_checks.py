@@ -181,6 +181,7 @@ def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Pat
     [
         (None, "has no chat template"),
         ("{{ raise_exception('System role required') }}", "TemplateError: System role required. Set prompts.chat"),
+        ("{{ raise_exception('\x1b[2J') }}", "TemplateError: \N{SYMBOL FOR ESCAPE}\\[2J\\. Set"),
         ("{{ messages | nothing }}", "TemplateAssertionError: No filter named 'nothing'"),
         ("{% if %}", "the chat template of .* cannot take the prompts: TemplateSyntaxError: Expected an expression"),
         ("{{ messages[1]['content'] }}", "UndefinedError: "),
