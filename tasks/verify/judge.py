@@ -10,6 +10,7 @@ import sympy
 from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
 from math_verify.grader import INVERSE_RELATIONS
+from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.relational import Relational
 
 from tasks.verify.notation import (
@@ -39,6 +40,7 @@ _MOST_ZEROS = 10_000
 _ROUNDED, _EXACT = 0.01, 1e-12
 """Largest relative difference of the two sides of an equation in an answer: with a rounded number, with exact ones."""
 _LOG_2 = math.log10(2)
+_INFINITE = (sympy.oo, -sympy.oo, sympy.zoo, sympy.nan)
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 """A whole number. Two whole numbers are compared without math-verify, which takes milliseconds."""
 
@@ -96,7 +98,9 @@ def _compare_values(gold: str, answer: str) -> Outcome:
         return Outcome.WRONG  # math-verify raises where it compares chains of different lengths.
     decimals, digits = _precision([*reference, *parsed])
     same = verify(reference, parsed, decimals, digits, timeout_seconds=None, raise_on_error=True)
-    return Outcome.CORRECT if same else Outcome.WRONG
+    # sympy simplifies the difference of many numbers and |oo| to 0.
+    is_finite = not any(isinstance(one, sympy.Expr) and one.has(*_INFINITE) for one in reference)
+    return Outcome.CORRECT if same and not (is_finite and any(map(_uses_infinity, parsed))) else Outcome.WRONG
 
 
 @lru_cache(maxsize=64)
@@ -150,6 +154,18 @@ def _is_condition(answer: Any) -> bool:
     if not isinstance(answer, sympy.Eq) or answer.rhs != 0:
         return False
     return isinstance(answer.lhs, sympy.Add) and any(term.is_number for term in answer.lhs.args)
+
+
+def _uses_infinity(answer: Any) -> bool:
+    """Return True for an infinite expression in an answer, such as |oo| + 1; False for the ends of an interval."""
+    return any(
+        isinstance(node, sympy.Expr)
+        and node.has(*_INFINITE)
+        and not node.has(ExprWithLimits, sympy.Limit)
+        and node not in (sympy.oo, -sympy.oo)
+        and node.doit().has(*_INFINITE)
+        for node in sympy.preorder_traversal(answer)
+    )
 
 
 def _about_equal(left: Any, right: Any) -> bool:

@@ -124,6 +124,11 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\pi", {C: ["\u03c0"], W: [r"x = \pi = 3.14", r"\pm\pi\text{ cm}", r"\pi\text{ if n is odd}"]}),
     ("3.14", {C: [r"x = \pi = 3.14"]}),
     (r"\sqrt3+\sqrt7", {C: [r"x=\sqrt3+\sqrt7=\sqrt{10+2\sqrt{21}}"], W: [r"\frac{4377802}{1000000}=\sqrt3+\sqrt7"]}),
+    # no infinite expression equals a number, although sympy says so
+    *((gold, {W: [r"|\infty|", r"|-\infty| + 1", r"x = ||\infty||"]}) for gold in ("3", "1.5", r"2\pi", r"\{e\}")),
+    (r"(e, 2\pi)", {W: [r"(|\infty|, |\infty|)"]}),
+    (r"\infty", {C: [r"|\infty|", r"+\infty"], W: [r"-\infty"]}),
+    (r"\frac{\pi}{2}", {C: [r"\arctan\infty"]}),
     ("1<x<2", {C: ["1<x<2", "(1,2)"], W: ["1<x<2<y", r"(-\infty,\infty)"]}),
     (r"x \ne 3", {C: [r"3 \neq x"], W: [r"x \ne 4", "x > 3", "3"]}),
     # letters and words, and products of variables
