@@ -164,10 +164,10 @@ def steps_of(history: History) -> dict[str, dict[str, list[Manifest]]]:
 def stage_clock(history: History) -> list[float]:
     """Return the seconds of training up to the base policy, which are 0, and up to the policy of every stage.
 
-    Training is generation, verification and optimization, as the paper measures it (text around Fig. 1). Parallel steps
-    count once. The work of a killed attempt counts; the time until the next attempt does not. Evaluations, the work
-    before the first stage and the starts of the verifier's workers do not count: the workers stay for the next run of
-    the process.
+    Training is generation, verification and optimization; the paper's wall-clock has generation and optimization (text
+    around Fig. 1). Parallel steps count once. The work of a killed attempt counts; the time until the next attempt does
+    not. Evaluations, the work before the first stage and the starts of the verifier's workers do not count: the workers
+    stay for the next run of the process.
     """
     manifests: list[Manifest] = []
     clock = [0.0]

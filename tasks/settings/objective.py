@@ -417,8 +417,8 @@ class DataSettings(Settings):
     zero_variance: Literal["keep", "drop"] = "keep"
     """Keep groups whose rewards are equal, so that they count in the denominator, or leave them out (drop)."""
     balance_negatives: bool = False
-    """Leave out random responses with rewards below the group's mean until at most as many remain as are above it
-    (RED-Drop)."""
+    """Remove random responses with rewards below the group's mean from the group until at most as many remain as are
+    above it (RED-Drop). Their advantage is 0, and their tokens count in the denominator."""
     truncated: Literal["keep", "mask"] = "keep"
     """Train on responses that were cut off at max_new_tokens, or mask them: their rewards count in the group, but they
     have no gradient and count in no denominator (DAPO's overlong filtering)."""

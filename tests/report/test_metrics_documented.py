@@ -9,7 +9,7 @@ from tasks.cli.settings import sections
 from tasks.evaluate.metrics import measure
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.settings import EngineSettings, RunSettings
-from tasks.store.tables import EXAMPLES
+from tasks.store.tables import EXAMPLES, ROLLOUTS, SAMPLES, VERDICTS
 from tasks.train.diagnostics import UpdateStatistics
 from tasks.train.results import StageResults
 from tasks.verify.step import Tally
@@ -44,7 +44,8 @@ def test_numbers_of_stages_rollouts_evaluations_and_other_tables_are_named():
     stage = StageResults(1).facts()
     assert "logp_mismatch" in stage
     outcomes = list(map(str, Outcome))
-    for numbers in (stage, Tally().facts(), evaluation, evaluation["accuracy"], outcomes, EXAMPLES.names, LEDGER):
+    tables = (table.names for table in (EXAMPLES, ROLLOUTS, VERDICTS, SAMPLES))
+    for numbers in (stage, Tally().facts(), evaluation, evaluation["accuracy"], outcomes, *tables, LEDGER):
         assert set(numbers) - NAMED == set()
 
 
