@@ -95,6 +95,7 @@ _DECIDED_BY_TRAINER = (
     "data_types",
     "gradient_clipping",
     "gradient_accumulation_steps",
+    "gradient_allreduce_op",
     "train_batch_size",
     "train_micro_batch_size_per_gpu",
     "activation_checkpointing",
@@ -102,7 +103,7 @@ _DECIDED_BY_TRAINER = (
     "torch_autocast",
 )
 """Keys of DeepSpeed's configuration that the trainer decides; without an error they would be silently ignored, or
-change the dtype."""
+change the dtype or the scale of gradients."""
 
 
 class BackendSettings(Kinds):

@@ -106,6 +106,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         (f"{DEEPSPEED}={STAGE_1} optimize.backend.dtype=bfloat16", "dtype bfloat16; allowed: 2 or 3"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 1}}, optimizer: {{}}}}'", "deepspeed.optimizer: is decided by"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 2}}, torch_autocast: {{}}}}'", "torch_autocast: is decided by"),
+        (f"{DEEPSPEED}='{{zero_optimization: {{stage: 2}}, gradient_allreduce_op: sum}}'", "op: is decided by"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: 2}}, managed_gradient_accumulation: false}}'", "is decided by"),
         ("operation.tracker.project=mine", "operation.tracker.project: got 'mine'; unknown field with kind none"),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=0.5", "allowed: maxima that are not below"),
