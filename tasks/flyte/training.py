@@ -20,7 +20,7 @@ from flytekit.extend import IgnoreOutputs, TaskPlugins
 from flytekitplugins.kfpytorch import CleanPodPolicy, Elastic, RunPolicy
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
-from tasks.errors import SettingsError, UserError
+from tasks.errors import DeviceError, SettingsError, UserError
 from tasks.flyte import decks
 from tasks.flyte.attempts import ERROR_PATH, close_connections_at_exit, to_flyte_error
 from tasks.flyte.inputs import StepInputs
@@ -113,6 +113,13 @@ def relay_errors() -> Iterator[None]:
             if error_file.is_file() and (text := error_file.read_text()):  # A full disk leaves an empty file.
                 kind, message = json.loads(text)
                 raise resolve_name(kind)(message) from None
+            if type(error.__context__).__name__ == "ChildFailedError":
+                rank, failure = error.__context__.get_first_failure()
+                if failure.exitcode == -signal.SIGKILL:
+                    raise DeviceError(
+                        f"process {rank} of the training was killed, as for lack of memory. Start the same command "
+                        "again: it continues from the last checkpoint."
+                    ) from None
             if type(error.__context__).__name__ != "SignalException":  # IgnoreOutputs also ends a node without rank 0.
                 if isinstance(error, IgnoreOutputs):
                     _await_outputs()

@@ -10,10 +10,14 @@ from threading import Timer
 import pytest
 from flyteidl.core import literals_pb2
 from flytekit import current_context
+from flytekit.exceptions.base import FlyteException
+from flytekit.exceptions.user import FlyteUserRuntimeException
 from flytekit.extend import IgnoreOutputs
 from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig
 
+from tasks.errors import DeviceError
 from tasks.flyte import training
 from tasks.flyte.training import SHUTDOWN_SECONDS, relay_errors
 from tasks.process.interruption import Interrupted
@@ -70,3 +74,14 @@ def test_a_signal_before_a_group_can_save_interrupts_it(
     with pytest.raises(raised), relay_errors():
         raise outputs
     assert written.exists() == (cause is None)
+
+
+@pytest.mark.parametrize(
+    ("code", "raised", "told"),
+    [(-9, DeviceError, "process 1 of the training was killed, as for lack of memory"), (1, FlyteException, "exitcode")],
+)
+def test_a_killed_process_of_a_group_is_named(code: int, raised: type[Exception], told: str) -> None:
+    error = FlyteUserRuntimeException(ChildFailedError("group", {1: ProcessFailure(1, 5, code, "<N/A>")}))
+    error.__context__ = error.value
+    with pytest.raises(raised, match=told), relay_errors():
+        raise error
