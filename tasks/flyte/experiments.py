@@ -76,7 +76,7 @@ def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResu
     return ReproductionResult.load(opened, result)
 
 
-@step("8")
+@step("9")
 def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[Artifact]:
     """Compare the runs of one part in a table and a figure.
 
