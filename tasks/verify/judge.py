@@ -157,15 +157,19 @@ def _is_condition(answer: Any) -> bool:
 
 
 def _uses_infinity(answer: Any) -> bool:
-    """Return True for an infinite expression in an answer, such as |oo| + 1; False for the ends of an interval."""
+    """Return True for an infinite expression in an answer, such as |oo|; ends of intervals and sums do not count."""
     return any(
         isinstance(node, sympy.Expr)
         and node.has(*_INFINITE)
-        and not node.has(ExprWithLimits, sympy.Limit)
         and node not in (sympy.oo, -sympy.oo)
-        and node.doit().has(*_INFINITE)
+        and node.replace(_is_sum_or_limit, lambda found: found.args[0]).doit().has(*_INFINITE)
         for node in sympy.preorder_traversal(answer)
     )
+
+
+def _is_sum_or_limit(expression: Any) -> bool:
+    """Return True for sums, products, integrals and limits."""
+    return isinstance(expression, ExprWithLimits | sympy.Limit)
 
 
 def _about_equal(left: Any, right: Any) -> bool:

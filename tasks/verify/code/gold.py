@@ -134,12 +134,12 @@ def _assertions(fields: dict[str, Any]) -> list[Test]:
     setup, lines = fields.get("setup", ""), fields["asserts"]
     if not isinstance(setup, str) or not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise ValueError("asserts must be a list of texts, setup a text")
-    return [_assertion(line, setup) for line in lines]
-
-
-def _assertion(line: str, setup: str) -> Test:
-    """Split an assertion into calls of the program's functions, and the check of their values ``value_0``, ..."""
     setup_tree = ast.parse(setup)
+    return [_assertion(line, setup, setup_tree) for line in lines]
+
+
+def _assertion(line: str, setup: str, setup_tree: ast.Module) -> Test:
+    """Split an assertion into calls of the program's functions, and the check of their values ``value_0``, ..."""
     setup_names = _bound_names(setup_tree)
     body = ast.parse(line.strip()).body
     if len(body) != 1 or not isinstance(body[0], ast.Assert):
