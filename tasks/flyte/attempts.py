@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from types import FrameType
+from typing import NoReturn, ParamSpec, TypeVar
 
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from flyteidl.core.execution_pb2 import ExecutionError
@@ -76,6 +77,16 @@ def _close_connections() -> None:
         run_sync(close)
 
 
+@cache
+def say_how_to_go_on() -> None:
+    """Print a message when Ctrl-C stops ``pyflyte run``; flytekit's own handler exits without one."""
+
+    def stop(_number: int, _frame: FrameType) -> NoReturn:
+        sys.exit("Stopped. Start the same command again: it continues from the last state that was saved.")
+
+    FlyteContextManager.add_signal_handler(stop)
+
+
 def check_code() -> None:
     """Raise DeploymentError if the image's code differs from the code that the task was registered from."""
     registered, running = os.environ.get(REGISTERED), code()
@@ -117,6 +128,8 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
         current_context().decks.clear()  # ``pyflyte run`` collects the decks of all tasks in one list.
         if in_pod():
             end_when_it_hangs()
+        else:
+            say_how_to_go_on()
         try:
             check_code()
             check_gpus()

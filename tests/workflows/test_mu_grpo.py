@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import signal
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -201,3 +203,12 @@ def test_a_mistake_is_a_message_before_anything_runs(tmp_path: Path, options: li
     done = Runner(tmp_path).run("mu_grpo_2", *options)
     assert message in refusal_text(done)
     assert steps(done.stdout) == []
+
+
+def test_ctrl_c_ends_with_a_message(tmp_path: Path) -> None:
+    running = Runner(tmp_path).launch("mu_grpo_1")
+    while "warm start: " not in running.printed:
+        assert running.returncode is None, running.printed
+        time.sleep(0.1)
+    running.send(signal.SIGINT, to_all=True)
+    assert "Start the same command again: it continues from" in refusal_text(running.end())
