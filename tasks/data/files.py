@@ -123,8 +123,8 @@ def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tup
             for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
                 short = {field: _shortest_decimals(value, schema.field(field).type) for field, value in row.items()}
                 yield f"{name}, row {number}", others | short
-    except pa.ArrowException as error:
-        raise DataError(f"{name}: not a parquet file ({error}).") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise DataError(f"{name}: cannot be read as a parquet file ({error}). Write it again.") from None
 
 
 def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:

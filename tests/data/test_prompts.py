@@ -141,6 +141,7 @@ def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path
 
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+DAMAGED = parquet([{"prompt": "abcd", "answer": "34"}]).replace(b"abcd", b"ab\xff\xff")
 
 
 BAD_ROWS = [
@@ -179,7 +180,8 @@ BAD_ROWS = [
         *(("bad.jsonl", text.encode(), message) for text, message in BAD_ROWS),
         ("none.jsonl", None, "no such file"),
         ("data.csv", b"x", "cannot read .csv"),
-        ("p.parquet", b"not parquet", "not a parquet file"),
+        ("p.parquet", b"not parquet", "p.parquet: cannot be read as a parquet file"),
+        pytest.param("p.parquet", DAMAGED, "p.parquet: cannot be read as a parquet file .*can't decode", id="damaged"),
         pytest.param("p.parquet", parquet([{"prompt": "a", "answer": b"34"}]), "row 0: answer is .*34", id="bytes"),
         ("p.parquet", LFS, "p.parquet: a pointer of Git LFS.*git lfs pull"),
         ("state.json", b"{}", "was made by datasets.save_to_disk"),
