@@ -65,21 +65,27 @@ def plain(renderable: RenderableType) -> str:
 
 
 def fill(draft: Draft, files: Mapping[str, Any], **facts: Any) -> None:
-    """Gives an artifact its facts and files; a file has a text, or rows and their schema."""
+    """Gives an artifact its facts and files; a file has a text, bytes, or rows and their schema."""
     for name, content in files.items():
         (draft.path / name).parent.mkdir(exist_ok=True)
-        if isinstance(content, str):
-            (draft.path / name).write_text(content)
+        if isinstance(content, str | bytes):
+            (draft.path / name).write_bytes(content.encode() if isinstance(content, str) else content)
         else:
             write_table(draft.path / name, *content)
     draft.facts.update(facts)
 
 
 def write(
-    store: Store, kind: Any, files: Mapping[str, Any], settings: Any = None, parents: Any = None, **facts: Any
+    store: Store,
+    kind: Any,
+    files: Mapping[str, Any],
+    settings: Any = None,
+    parents: Any = None,
+    seed: int = 0,
+    **facts: Any,
 ) -> ArtifactRef:
-    """Writes an artifact of seed 0, by default without settings and parents."""
-    with store.write(kind, settings=settings or {}, parents=parents or {}, seed=0) as draft:
+    """Writes an artifact, by default without settings and parents."""
+    with store.write(kind, settings=settings or {}, parents=parents or {}, seed=seed) as draft:
         fill(draft, files, **facts)
     return draft.ref
 

@@ -11,7 +11,7 @@ from tasks.report.step import write_report
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import Kind
 from tasks.stored.unfinished import find_unfinished
-from tests.cli.synthetic import run_command, run_refused
+from tests.cli.synthetic import run_command, run_refused, write
 from tests.report.test_several_benchmarks import Measured
 from tests.workflows.runs import words
 
@@ -75,10 +75,7 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
     """A model of the hub is one artifact, whatever the seed; seed 2 is at its first stage yet."""
 
     def made(kind: Kind, seed: int, parents: Mapping[str, Any], **facts: Any) -> ArtifactRef:
-        with store.write(kind, settings={}, parents=parents, seed=seed) as draft:
-            (draft.path / "x").write_text(f"{kind} {seed} {facts}")
-            draft.facts.update(facts)
-        return draft.ref
+        return write(store, kind, {"x": f"{kind} {seed} {facts}"}, parents=parents, seed=seed, **facts)
 
     base = made("policy", 0, {}, stage=0, updates=0)
     for seed in range(3):

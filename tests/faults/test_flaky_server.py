@@ -17,6 +17,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
 from tasks.store.files import check
 from tasks.store.s3 import PART_BYTES, Bucket
+from tests.cli.synthetic import write
 from tests.faults.steps import PARTS, Killed, Step, assert_holds_only
 from tests.store.writers import run_at_once
 from tools.faults.proxy import FAULTS, Proxy
@@ -26,16 +27,12 @@ FILES = 20
 
 
 def small_files(store: Store, number: int) -> ArtifactRef:
-    with store.write("rollouts", settings={}, parents={}, seed=number) as draft:
-        for file in range(FILES):
-            (draft.path / f"shard-{file:03d}.bin").write_bytes(random.Random(f"{number}/{file}").randbytes(1000 + file))
-    return draft.ref
+    contents = (random.Random(f"{number}/{file}").randbytes(1000 + file) for file in range(FILES))
+    return write(store, "rollouts", {f"shard-{file:03d}.bin": content for file, content in enumerate(contents)})
 
 
 def one_large_file(store: Store) -> ArtifactRef:
-    with store.write("policy", settings={}, parents={}, seed=0) as draft:
-        (draft.path / "model.safetensors").write_bytes(random.Random(0).randbytes(2 * PART_BYTES + 12345))
-    return draft.ref
+    return write(store, "policy", {"model.safetensors": random.Random(0).randbytes(2 * PART_BYTES + 12345)})
 
 
 @contextmanager

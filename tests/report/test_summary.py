@@ -46,9 +46,9 @@ def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
 
 def test_a_summary_of_another_version_is_made_again(tmp_path):
     run = make_run(tmp_path, 1)
-    with run.store.write("report", settings={}, parents={"evaluations": run.evaluations}, seed=0) as draft:
-        (draft.path / "summary.json").write_text('{"algorithm": "mu_grpo", "rows": []}')
-    assert summarise(run.store, draft.ref, []).evaluated == summary_of(run).evaluated
+    other = {"summary.json": '{"algorithm": "mu_grpo", "rows": []}'}
+    report = write(run.store, "report", other, parents={"evaluations": run.evaluations})
+    assert summarise(run.store, report, []).evaluated == summary_of(run).evaluated
 
 
 def compared(summary: RunSummary) -> ComparedRun:

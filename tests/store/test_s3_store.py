@@ -13,8 +13,9 @@ from unittest.mock import Mock
 import pytest
 
 from tasks.errors import ArtifactError, SettingsError
-from tasks.store import ArtifactRef, Store
+from tasks.store import Store
 from tasks.store.s3 import PART_BYTES
+from tests.cli import synthetic
 from tests.prepared import run_python
 from tests.store.writers import EVERY_MAKE, run_at_once, write
 from tools.s3 import S3
@@ -199,11 +200,9 @@ def test_the_server_can_check_what_it_receives(
     s3.skip_unless_it_can("keep checksums")
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", asked)
     content = {"small.bin": b"small", "large.bin": os.urandom(PART_BYTES + 1)}
-    with Store.open(bucket).write("prompts", settings={}, parents={}, seed=0) as draft:
-        for name, data in content.items():
-            (draft.path / name).write_bytes(data)
+    ref = synthetic.write(Store.open(bucket), "prompts", content)
     for name, data in content.items():
-        place = {"Bucket": bucket.removeprefix("s3://"), "Key": f"{draft.ref.folder}/{name}"}
+        place = {"Bucket": bucket.removeprefix("s3://"), "Key": f"{ref.folder}/{name}"}
         head = s3.client().head_object(**place, ChecksumMode="ENABLED")
         algorithm = "ChecksumSHA256" if name == "small.bin" else "ChecksumCRC32"
         assert (algorithm in head) == there
@@ -214,13 +213,7 @@ def test_the_server_can_check_what_it_receives(
 @EVERY_MAKE
 def test_an_interrupted_upload_resumes_file_by_file(bucket: str, s3: S3) -> None:
     store, large = Store.open(bucket), os.urandom(PART_BYTES + 1)
-
-    def upload() -> ArtifactRef:
-        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-            (draft.path / "there.txt").write_bytes(b"there")
-            (draft.path / "missing.bin").write_bytes(large)
-        return draft.ref
-
+    upload = partial(synthetic.write, store, "prompts", {"there.txt": b"there", "missing.bin": large})
     ref, name, client = upload(), bucket.removeprefix("s3://"), s3.client()
     there = {"Bucket": name, "Key": f"{ref.folder}/there.txt"}
     client.put_object(**there, Body=b"THERE", Metadata=client.head_object(**there)["Metadata"])
