@@ -30,12 +30,6 @@ SET: dict[str, Any] = {"name": "mine", "source": {"hub": "some/set", "files": ["
 ROWS = [{"q": f"What is {number}+1?", "answer": f"${number + 1}$"} for number in range(4)]
 
 
-def source_of(name: str) -> SourceSettings:
-    asked = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [name]})
-    (one,) = measures(asked, PROMPTS, VerifySettings(workers=1), None)
-    return one.benchmark.source
-
-
 def prepare(store: Store, mirror: str | None = None, **benchmark: Any) -> list[dict]:
     ref = prepare_measured(store, PROMPTS, mirror, benchmarks=[benchmark])
     return read_table(store.path(ref) / "prompts.parquet").to_pylist()
@@ -162,7 +156,8 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     ],
 )
 def test_gold_answers_as_each_data_set_writes_them(tmp_path: Path, name: str, rows: list[dict], answers: list[str]):
-    source = source_of(name)
+    (benchmark,) = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [name]}).benchmarks
+    source = benchmark.source
     put(tmp_path / str(source.hub) / source.files[0], parquet(rows))
     with source_files(source, "here", str(tmp_path)) as files:
         read, unusable = read_rows(files, source, "math")
