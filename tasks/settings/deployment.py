@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -15,7 +15,7 @@ VARIABLE = "MU_GRPO_DEPLOYMENT"
 VALUES = "MU_GRPO_DEPLOYMENT_VALUES"
 """Environment variable of pods that compile tasks: the deployment that the tasks were registered with, as JSON."""
 Role = Literal["cpu", "prefetch", "verify", "rollout", "evaluate", "train"]
-ROLES: tuple[Role, ...] = ("cpu", "prefetch", "verify", "rollout", "evaluate", "train")
+ROLES: tuple[Role, ...] = get_args(Role)
 Image = Literal["cpu", "rollout", "train", "alternate"]
 
 _QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]+))?$")
