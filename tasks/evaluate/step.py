@@ -72,7 +72,7 @@ def evaluate_policy(
                     sampled: list[dict[str, Any]] = []
                     for indices, temperature in drawn:
                         sampling = Sampling(settings.max_new_tokens, temperature)
-                        sampled += sample_held_out(engine, tokenizer, chunk, indices, sampling, seed, on_done, limit)
+                        sampled += sample_problems(engine, tokenizer, chunk, indices, sampling, seed, on_done, limit)
                     return to_table(sampled, UNJUDGED_SAMPLES)
 
                 table = store.progress.table("samples", number, generate)
@@ -103,7 +103,7 @@ def evaluate_policy(
     return draft.ref
 
 
-def sample_held_out(
+def sample_problems(
     engine: Engine,
     tokenizer: PreTrainedTokenizerBase,
     rows: Sequence[Mapping[str, Any]],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tasks.errors import CollapseError, SettingsError
-from tasks.evaluate.step import sample_held_out
+from tasks.evaluate.step import sample_problems
 from tasks.process.logs import bar
 from tasks.rollout.engine import Sampling
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
@@ -113,7 +113,7 @@ def _measure(
     """Return a row of the curve, by the policy as it is now."""
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
-    samples = sample_held_out(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
+    samples = sample_problems(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
     verdicts = loop.verifier.verify([pair(sample) for sample in samples])
     correct_PK = np.array([verdict.outcome is Outcome.CORRECT for verdict in verdicts], dtype=np.float64).reshape(-1, k)
     working = [verdict.shows_working for verdict in verdicts]
