@@ -11,9 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
-from tasks.errors import DataError
+from tasks.errors import DataError, SettingsError
 from tasks.evaluate.statistics import Interval
 from tasks.settings.base import FlyteModel, flat
+from tasks.settings.run import RunSettings
 from tasks.store.layout import ACCURACY_FILE, METRICS_FILE, Kind
 from tasks.store.lineage import ancestry
 from tasks.store.records import ArtifactRef, Manifest
@@ -303,15 +304,25 @@ def resolved_settings(history: History) -> dict[str, dict[str, str]]:
         "verify": history.of_kind("verdicts"),
         "optimize": finals,
     }
-    for index, name in enumerate(history.benchmarks):
-        step = "evaluate" if len(history.benchmarks) == 1 else f"evaluate, {name}"
-        evaluations = [policy.evaluations[index].evaluation for policy in history.evaluated]
-        artifacts[step] = [history.manifests[evaluation] for evaluation in evaluations]
     settings = {step: [one.settings for one in manifests] for step, manifests in artifacts.items()}
     # Runs share these artifacts, whose manifests have the settings of the first run. The page shows those of this run.
     for step, section in (("base policy", "policy"), ("prompts", "prompts")):
         settings[step] = [history.settings[section]] if section in history.settings else settings[step]
+    own = _evaluation_settings(history)
+    for index, name in enumerate(history.benchmarks):
+        step = "evaluate" if len(history.benchmarks) == 1 else f"evaluate, {name}"
+        evaluations = [policy.evaluations[index].evaluation for policy in history.evaluated]
+        settings[step] = [history.manifests[evaluation].settings | own.get(name, {}) for evaluation in evaluations]
     return {step: parameters for step, values in settings.items() if (parameters := parameters_of(values))}
+
+
+def _evaluation_settings(history: History) -> dict[str, dict[str, Any]]:
+    """Return the run's settings of the evaluations by benchmark; empty if this version of the code cannot read them."""
+    try:
+        measures = RunSettings.parse(history.settings).measures
+    except SettingsError:
+        return {}
+    return {measure.benchmark.name: measure.evaluation.result_values() for measure in measures}
 
 
 def parameters_of(settings: Iterable[Mapping[str, Any]]) -> dict[str, str]:

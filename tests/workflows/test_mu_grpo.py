@@ -125,7 +125,8 @@ def test_settings_that_give_equal_weights_are_two_runs(finished: Finished, tmp_p
     """At a rate at which no veto ever acts, with gradients that are never clipped."""
     runner = finished.copied(tmp_path)
     rarely, store = "optimize.learning_rate=1e-8 optimize.max_grad_norm=800", Store.open(runner.store)
-    for change in ("", "optimize.preset=relaxed", "optimize.tokens_per_micro_batch=4000"):
+    parts = "evaluate.responses_per_part=400 optimize.preset=relaxed"
+    for change in ("", parts, "optimize.tokens_per_micro_batch=4000"):
         told = runner.made("mu_grpo_1", "--seed", "2", "--overrides", f"{rarely} {change}")
         assert "stage 1 generate" not in told  # the rollouts of the first stage are shared
     runs = [run for run in all_runs(store) if run.settings["optimize.learning_rate"] == 1e-8]
@@ -140,6 +141,7 @@ def test_settings_that_give_equal_weights_are_two_runs(finished: Finished, tmp_p
         policies.add(record["stages"][1]["policy"])
         page = (store.path(report) / "report.html").read_text()
         assert f"<tr><th>preset</th><td>{settings[0]}</td></tr>" in page
+        assert ("<tr><th>responses_per_part</th><td>400</td></tr>" in page) == (settings[0] == "relaxed")
     assert len(policies) == 1  # otherwise this test shows nothing
 
 
