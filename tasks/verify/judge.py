@@ -8,8 +8,7 @@ from typing import Any
 
 import sympy
 from latex2sympy2_extended.logic import And
-from math_verify import LatexExtractionConfig, parse, verify
-from math_verify.grader import INVERSE_RELATIONS
+from math_verify import LatexExtractionConfig, grader, parse, verify
 from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.relational import Relational
 
@@ -30,7 +29,8 @@ from tasks.verify.verdicts import Outcome
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
 # is not an answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
-INVERSE_RELATIONS.setdefault(sympy.Ne, sympy.Ne)  # math-verify raises where it compares x != 3 with another relation.
+# math-verify raises where it compares x != 3 with another relation.
+grader.INVERSE_RELATIONS.setdefault(sympy.Ne, sympy.Ne)
 _DECIMALS, _DIGITS = 6, 15
 """Defaults of math-verify: decimals for the comparison of floats, digits for the difference of other numbers."""
 _SIGNIFICANT = 5
@@ -40,7 +40,8 @@ _MOST_ZEROS = 10_000
 _ROUNDED, _EXACT = 0.01, 1e-12
 """Largest relative difference of the two sides of an equation in an answer: with a rounded number, with exact ones."""
 _LOG_2 = math.log10(2)
-_INFINITE = (sympy.oo, -sympy.oo, sympy.zoo, sympy.nan)
+_ENDS = (sympy.oo, -sympy.oo)
+_INFINITE = (*_ENDS, sympy.zoo, sympy.nan)
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 """A whole number. Two whole numbers are compared without math-verify, which takes milliseconds."""
 
@@ -99,8 +100,8 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     decimals, digits = _precision([*reference, *parsed])
     same = verify(reference, parsed, decimals, digits, timeout_seconds=None, raise_on_error=True)
     # sympy simplifies the difference of many numbers and |oo| to 0.
-    is_finite = not any(isinstance(one, sympy.Expr) and one.has(*_INFINITE) for one in reference)
-    return Outcome.CORRECT if same and not (is_finite and any(map(_uses_infinity, parsed))) else Outcome.WRONG
+    is_real = parsed == reference or any(map(_is_infinite, reference)) or not any(map(_is_infinite, parsed))
+    return Outcome.CORRECT if same and is_real else Outcome.WRONG
 
 
 @lru_cache(maxsize=64)
@@ -156,15 +157,13 @@ def _is_condition(answer: Any) -> bool:
     return isinstance(answer.lhs, sympy.Add) and any(term.is_number for term in answer.lhs.args)
 
 
-def _uses_infinity(answer: Any) -> bool:
-    """Return True for an infinite expression in an answer, such as |oo|; ends of intervals and sums do not count."""
-    return any(
-        isinstance(node, sympy.Expr)
-        and node.has(*_INFINITE)
-        and node not in (sympy.oo, -sympy.oo)
-        and node.replace(_is_sum_or_limit, lambda found: found.args[0]).doit().has(*_INFINITE)
-        for node in sympy.preorder_traversal(answer)
-    )
+def _is_infinite(answer: Any) -> bool:
+    """Return True for an infinite expression in an answer, such as |ln 0|; ends of intervals and sums do not count."""
+    if not isinstance(answer, sympy.Expr):
+        parts = answer.flat() if isinstance(answer, sympy.MatrixBase) else answer.args
+        return any(_is_infinite(part) for part in parts if part not in _ENDS)
+    # What remains of sums and limits has no closed form.
+    return bool(answer.doit().replace(_is_sum_or_limit, lambda found: found.args[0]).has(*_INFINITE))
 
 
 def _is_sum_or_limit(expression: Any) -> bool:
@@ -260,7 +259,10 @@ def _zeros(answer: Any) -> Iterator[int]:
         if answer.p:
             yield int((answer.q.bit_length() - abs(answer.p).bit_length()) * _LOG_2)
     elif getattr(answer, "is_number", False):
-        size = abs(answer.evalf(_SIGNIFICANT))
+        try:
+            size = abs(answer.evalf(_SIGNIFICANT))
+        except (ArithmeticError, ValueError):  # It has no value, as (-1)! and sums that diverge.
+            return
         if isinstance(size, sympy.Float) and size:
             _, _, exponent, bits = size._mpf_
             yield int(-(exponent + bits) * _LOG_2)
