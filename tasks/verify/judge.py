@@ -8,8 +8,10 @@ from typing import Any
 
 import sympy
 from latex2sympy2_extended.logic import And
+from latex2sympy2_extended.sets import FiniteSet
 from math_verify import LatexExtractionConfig, grader, parse, verify
 from sympy.concrete.expr_with_limits import ExprWithLimits
+from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
 from tasks.verify.notation import (
@@ -29,6 +31,7 @@ from tasks.verify.verdicts import Outcome
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
 # is not an answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+_same_solutions = grader.sympy_solve_and_compare
 # math-verify raises where it compares x != 3 with another relation.
 grader.INVERSE_RELATIONS.setdefault(sympy.Ne, sympy.Ne)
 _DECIMALS, _DIGITS = 6, 15
@@ -44,6 +47,18 @@ _ENDS = (sympy.oo, -sympy.oo)
 _INFINITE = (*_ENDS, sympy.zoo, sympy.nan)
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 """A whole number. Two whole numbers are compared without math-verify, which takes milliseconds."""
+
+
+def _same_relations(gold: Any, answer: Any, *precision: int) -> bool:
+    """Compare solutions as math-verify does, to which all equations without a real solution are equal."""
+    same = _same_solutions(gold, answer, *precision)
+    if not same or sympy.solve(gold, gold.free_symbols):
+        return bool(same)
+    factor = sympy.cancel((gold.lhs - gold.rhs) / (answer.lhs - answer.rhs))
+    return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
+
+
+grader.sympy_solve_and_compare = _same_relations
 
 
 def judge(gold: str, answer: str) -> Outcome:
@@ -118,7 +133,24 @@ def _parse(text: str, with_bases: bool = False, variables: frozenset[str] = froz
     for reading in readings(text, with_bases, variables):
         boxed = rf"\boxed{{{reading}}}"
         parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
-    return [_scientific(_with_real_letters(expression)) for expression in parsed]
+    return [_scientific(_with_real_letters(_with_names(expression))) for expression in parsed]
+
+
+def _with_names(answer: Any) -> Any:
+    """Turn f(2) and dy/dx into letters: an equation with f(2) has no unknown, and sympy takes dy/dx for 0."""
+    if not isinstance(answer, sympy.Basic):
+        return answer
+    if isinstance(answer, And | FiniteSet):
+        return answer.func(*map(_with_names, answer._unsorted_args), evaluate=False)
+    names = {node: sympy.Symbol(str(node), real=True) for node in sympy.preorder_traversal(answer) if _is_name(node)}
+    return answer.xreplace(names)
+
+
+def _is_name(node: Any) -> bool:
+    """Return True for a function's value at a number, and for the derivative of a letter by another one."""
+    if isinstance(node, sympy.Derivative):
+        return bool(node.expr.free_symbols.isdisjoint(node.variables))
+    return isinstance(node, AppliedUndef) and not node.free_symbols
 
 
 def _with_real_letters(answer: Any) -> Any:
@@ -172,7 +204,7 @@ def _is_sum_or_limit(expression: Any) -> bool:
 
 
 def _about_equal(left: Any, right: Any) -> bool:
-    a, b, difference = left.evalf(), right.evalf(), (left - right).evalf()
+    a, b, difference = left.evalf(), right.evalf(), (left - right).evalf(chop=True)
     if left == right or a == b or difference == 0:
         return True
     if not (a.is_finite and b.is_finite):

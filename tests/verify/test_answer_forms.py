@@ -134,6 +134,12 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"(e, 2\pi)", {W: [r"(|\infty|, |\infty|)"]}),
     (r"\infty", {C: [r"|\infty|", r"+\infty"], W: [r"-\infty"]}),
     (r"\frac{\pi}{2}", {C: [r"\arctan\infty", r"\frac{3}{\pi} \sum_{k=1}^{\infty} \frac{1}{k^2}"]}),
+    # equations without a real solution, values of functions, and derivatives
+    ("x^2-2x+5=0", {C: ["2x^2-4x+10=0"], W: ["x^2+4=0", r"\sqrt{x}=-1", "f(2)=3"]}),
+    ("f(2)=3", {C: ["3"], W: ["f(2)=4", "f(3)=3"]}),
+    (r"m\frac{dv}{dt}+bv=f", {C: [r"bv+m\frac{dv}{dt}=f"], W: ["bv=f", r"m\frac{dv}{dx}+bv=f"]}),
+    (r"-L\frac{dI}{dt}", {W: ["0", r"-L\frac{dq}{dt}"]}),
+    (r"\cos(\pi)=-1, \sin(\pi)=0", {C: [r"\cos\pi=-1, \sin\pi=0"]}),
     ("1<x<2", {C: ["1<x<2", "(1,2)"], W: ["1<x<2<y", r"(-\infty,\infty)"]}),
     (r"x \ne 3", {C: [r"3 \neq x"], W: [r"x \ne 4", "x > 3", "3"]}),
     # letters and words, and products of variables
