@@ -226,6 +226,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     ("a vector may have angle brackets", r"(?:\\left\s*)?\\langle([^<>|]+?,[^<>|]+?)(?:\\right\s*)?\\rangle", r"(\1)"),
     ("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
+    ("a derivative is a name", r"(?<=[a-zA-Z])'+(?![a-zA-Z^'])", lambda found: r"^{%s}" % (len(found[0]) * r"\prime")),
+    (
+        "a divisor of letters is a function, and not 1",
+        r"\\(?:operatorname\s*\{)?(gcd|lcm)\s*\}?\s*(?:\\left)?\(([^()]*(?<![a-zA-Z\\])[a-zA-Z][^()]*?)(?:\\right)?\)",
+        lambda found: rf"\tilde{{{found[1]}}}({','.join(sorted(found[2].replace(' ', '').split(',')))})",
+    ),
     ("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])|\\text\s*\{\s*pi\s*\}", r"\\pi "),
     ("infinity is infinite", r"\\text\s*\{[iI]nfinity\}|(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
     (
