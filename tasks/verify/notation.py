@@ -111,10 +111,10 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("space is not mathematics", r"\\(?:[hv]space\*?|v?phantom|hphantom|label|tag)\s*\{[^{}]*\}", ""),
     (
         "lines and styles are not mathematics",
-        rf"\\(?:underline|uline|boldsymbol|bm|pmb|emph|ensuremath|mathord)\s*{_BRACED}",
+        rf"\\(?:underline|uline|boldsymbol|bm|pmb|emph|ensuremath|mathord|boxed)\s*{_BRACED}",
         _unwrap_style,
     ),
-    ("bold type is not mathematics", rf"^\s*\\mathbf\s*(?=.*[\\+^=/]){_BRACED}\s*$", _unwrap_style),
+    ("bold type is not mathematics", rf"^\s*\\mathbf\s*(?=.*[^a-zA-Z\s{{}}]){_BRACED}\s*$", _unwrap_style),
     (
         "a number in bold type is a number",
         r"\\(?:mathbf|mathit|textbf|textit|text|mathrm)\s*\{(?:\s|\\ )*([-+]?[\d.,]*\d)\s*\}",
@@ -163,7 +163,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     (
         "4.5e33 is a power of ten; 2e-1 can be one too, or 2e - 1: see readings",
-        r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w.{^(])",
+        r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w{^(]|\.\d)",
         _exponent,
     ),
     ("dots mark the digits that repeat", r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?", r"\\overline{\1\2\3}"),
@@ -173,7 +173,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"(?:\{\s*(?P<group>\d{1,30})\s*\}|(?P<digit>\d))(?!\s*_)",
         _repeating,
     ),
-    ("4.5e-3 is a power of ten", r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+)[eE]([+-]?\d+)(?![\w.{^(])", _exponent),
+    ("4.5e-3 is a power of ten", r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+)[eE]([+-]?\d+)(?![\w{^(]|\.\d)", _exponent),
     ("x and * before a power of ten multiply", r"(?<=\d)\s*(?:[xX]|\*)\s*(?=10\s*\^)", r"\\times "),
     ("an exponent has all of its digits", r"\^\s*([+-]\s*\d+)", r"^{\1}"),
     ("a decimal may begin with its point", r"(?<![\d.}])\.(?=\d)", "0."),

@@ -36,7 +36,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"12~345.5", {C: ["12345.5", "x=12,345.5"]}),
     (r"1250\pi", {C: [r"1,250\pi"], W: [r"250\pi", r"\{1,250\pi\}"]}),
     # powers of ten, and numbers that six decimals would make 0
-    (r"4.5\times10^{33}", {C: ["4.5E+33", "4.5e33"]}),
+    (r"4.5\times10^{33}", {C: ["4.5E+33", "4.5e33", "4.5e33."]}),
     ("0.00001", {C: ["1e-05"], W: ["e-5"]}),
     ("1000", {C: ["1e3"]}),
     ("2e - 1", {C: ["2e-1"]}),  # both readings count
@@ -55,7 +55,8 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"2^{1\over3}", {C: [r"2^{\frac{1}{3}}"], W: [r"\frac{2}{3}"]}),
     (r"\frac{7}{2}+x^2", {C: ["3\u00bd+x\u00b2"]}),
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
-    ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}"]}),
+    ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}", r"\frac{\boxed{10}}{2}"]}),
+    ("-1, 9", {C: [r"\mathbf{-1, 9}", r"\boxed{-1, 9}"]}),
     ("9.8", {C: ["9.8 m/s^2", r"9.8\,km/h", "9.8 miles per hour"], W: ["9.8x/s"]}),
     (r"5\,\frac{\text{m}}{\text{s}^2}", {C: ["5", r"5\frac{\mathrm{m}}{\mathrm{s}^{2}}"], W: [r"5\frac{a}{b}"]}),
     (r"16\frac{2}{3}\%", {C: [r"\frac{50}{3}\%", r"\frac16", "16.666667%"], W: [r"16\frac13\%", r"\frac16\%"]}),
