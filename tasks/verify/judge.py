@@ -31,7 +31,7 @@ from tasks.verify.verdicts import Outcome
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
 # is not an answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
-_same_solutions = grader.sympy_solve_and_compare
+_same_digits, _same_solutions = grader.sympy_numeric_eq, grader.sympy_solve_and_compare
 # math-verify raises where it compares x != 3 with another relation.
 grader.INVERSE_RELATIONS.setdefault(sympy.Ne, sympy.Ne)
 _DECIMALS, _DIGITS = 6, 15
@@ -58,7 +58,17 @@ def _same_relations(gold: Any, answer: Any, *precision: int) -> bool:
     return bool(factor.is_number and factor.is_finite and factor.is_nonzero)
 
 
-grader.sympy_solve_and_compare = _same_relations
+def _same_numbers(gold: Any, answer: Any, *precision: int) -> bool:
+    """Compare digits as math-verify does, but rational numbers exactly: 1 - 1/2022! and 1 - 1/2023! differ."""
+    if not _same_digits(gold, answer, *precision):
+        return False
+    if not isinstance(gold, sympy.Expr) or (gold - answer).has(sympy.UnevaluatedExpr):  # 12% equals 12.
+        return True
+    difference = (gold - answer).doit()
+    return not isinstance(difference, sympy.Rational) or difference == 0
+
+
+grader.sympy_numeric_eq, grader.sympy_solve_and_compare = _same_numbers, _same_relations
 
 
 def judge(gold: str, answer: str) -> Outcome:

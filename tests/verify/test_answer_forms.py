@@ -44,6 +44,8 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{1}{3}\times 10^{-8}", {C: ["3.33333e-9"]}),
     (r"(1\times 10^{-8}, 2)", {W: [r"(3\times 10^{-8}, 2)"]}),
     (r"2.5\times 10^{x}", {C: [r"2.5 \cdot 10^x"], W: [r"2.5\times 10^{-x}"]}),
+    (r"1-\frac{1}{2^{2023}}", {C: [r"\frac{2^{2023}-1}{2^{2023}}"], W: [r"1-\frac{1}{2^{2022}}"]}),
+    (r"1-\frac{1}{2023!}, 2", {C: [r"2, 1-\frac{1}{2023!}"], W: [r"1-\frac{1}{2024!}, 2"]}),
     (r"10^{-9}x", {W: [r"2\times 10^{-9}x"]}),
     ("0", {C: ["x+y=0"], W: ["1e-9", "2x-3y+5=0"]}),
     # bases; without one the problem says it
