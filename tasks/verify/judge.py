@@ -3,13 +3,14 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 from latex2sympy2_extended.logic import And
 from latex2sympy2_extended.sets import FiniteSet
-from math_verify import LatexExtractionConfig, grader, parse, verify
+from math_verify import LatexExtractionConfig, grader, parse, parser, verify
 from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
@@ -31,6 +32,7 @@ from tasks.verify.verdicts import Outcome
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
 # is not an answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+_with_case = partial(latex2sympy, conversion_config=ConversionConfig(lowercase_symbols=False))
 _same_digits, _same_solutions = grader.sympy_numeric_eq, grader.sympy_solve_and_compare
 # math-verify raises where it compares x != 3 with another relation.
 grader.INVERSE_RELATIONS.setdefault(sympy.Ne, sympy.Ne)
@@ -108,10 +110,11 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     if without_modulus(answer) == answer:
         gold = without_modulus(gold)
     with_bases, variables = has_base(gold) and has_base(answer), letters(gold)
-    reference = _parse_gold(gold, with_bases)
+    with_case = _has_both_cases(variables) or _has_both_cases(letters(answer))
+    reference = _parse_gold(gold, with_bases, with_case)
     if not reference:
         return Outcome.GOLD_UNPARSABLE
-    parsed = _parse(answer, with_bases, variables)
+    parsed = _parse(answer, with_bases, variables, with_case)
     if not parsed:
         return Outcome.NO_ANSWER
     if any(map(_is_false, parsed)):
@@ -129,17 +132,27 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     return Outcome.CORRECT if same and is_real else Outcome.WRONG
 
 
+def _has_both_cases(variables: frozenset[str]) -> bool:
+    """Return True if a letter is there as a capital and as a small letter, such as R and r."""
+    return any(letter != letter.lower() and letter.lower() in variables for letter in variables)
+
+
 @lru_cache(maxsize=64)
-def _parse_gold(gold: str, with_bases: bool) -> list[Any]:
+def _parse_gold(gold: str, with_bases: bool, with_case: bool) -> list[Any]:
     # verify raises on a gold answer such as 1/0. They are compared with `is`, because == of matrices gives no bool.
-    parsed = _parse(gold, with_bases, letters(gold))
+    parsed = _parse(gold, with_bases, letters(gold), with_case)
     return [reading for reading in parsed if reading is not sympy.nan and reading is not sympy.zoo]
 
 
-def _parse(text: str, with_bases: bool = False, variables: frozenset[str] = frozenset()) -> list[Any]:
+def _parse(
+    text: str, with_bases: bool = False, variables: frozenset[str] = frozenset(), with_case: bool = False
+) -> list[Any]:
     # Without a fallback to strings, text that is not mathematics gives an empty list. parse swallows RecursionError, so
     # text that is nested too deeply gives an empty list too.
     parsed: list[Any] = []
+    # R is r to math-verify, as in answers that differ from the gold answer so. In \pi(R^2-r^2) they are two letters.
+    parser.latex2sympy = _with_case if with_case else latex2sympy
+    parser.parse_latex_cached.cache_clear()
     for reading in readings(text, with_bases, variables):
         boxed = rf"\boxed{{{reading}}}"
         parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)

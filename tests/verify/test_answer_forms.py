@@ -154,6 +154,11 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("No", {C: [r"\text{No.}"], W: ["on", "Yes"]}),
     ("xyz", {C: ["zyx"]}),
     ("abc", {C: ["cba"]}),
+    # a capital is its small letter, unless both are there
+    ("Ce^x", {C: ["ce^x"]}),
+    (r"\pi(R^2-r^2)", {C: [r"\pi(R-r)(R+r)"], W: ["0", r"\pi(r^2-R^2)"]}),
+    ("2r", {C: ["2R"], W: ["R+r"]}),
+    (r"\frac{\Delta}{\delta}", {W: ["1"]}),
     ("red, blue", {C: [r"\text{blue and red}"]}),
     (r"\text{no solution}", {C: ["No solution.", r"\varnothing"], W: ["0", "no integer solution"]}),
     (r"(-\infty,\infty)", {C: [r"\text{All real numbers}", "\u211d"], W: [r"\text{all positive real numbers}", "R"]}),
