@@ -225,6 +225,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         lambda found: _BRACKETS.sub(_interval, found[0]),
     ),
     ("a vector may have angle brackets", r"(?:\\left\s*)?\\langle([^<>|]+?,[^<>|]+?)(?:\\right\s*)?\\rangle", r"(\1)"),
+    ("2(3) is a product", r"(?<=[\d)])(?<![_^]\d)\s*(?=(?:\\left\s*)?\(\s*[-\d][^(),]*\))", r" \\cdot "),
     ("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
     ("a derivative is a name", r"(?<=[a-zA-Z])'+(?![a-zA-Z^'])", lambda found: r"^{%s}" % (len(found[0]) * r"\prime")),
     (

@@ -74,6 +74,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{1}{2}+\frac{i\sqrt{3}}{2}", {C: [r"\frac{1}{2} + \frac{\sqrt{3}}{2}i", r"e^{i\pi/3}"]}),
     ("i, -i", {C: [r"\{i,-i\}", r"\sqrt{-1}, \frac{1}{i}"], W: [r"\hat{i}, -\hat{i}"]}),
     # expressions that are not evaluated, which can be the problem itself
+    ("30", {C: ["(2)(15)", "A = 2(3)(5) = 30", r"f(3)=6\left(5\right)"], W: ["23(7)"]}),
     ("69", {C: [r"57+3\cdot 4"]}),
     ("385", {C: [r"\sum_{k=1}^{10} k^2"]}),
     # sets
