@@ -145,6 +145,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"-L\frac{dI}{dt}", {W: ["0", r"-L\frac{dq}{dt}"]}),
     ("y''-5y'+6y=0", {C: ["y''+6y=5y'", r"y^{\prime \prime}-5y^{\prime}+6y=0"], W: ["y''+y'=0"]}),
     ("f'(x)=2x", {C: ["2x", "f'(x)=x+x"], W: ["f(x)=2x", "f''(x)=2x"]}),
+    (r"y=c_1\cos 2x+c_2\sin 2x+x", {W: [r"y=c_1\cos 3x+c_2\sin 3x+x"]}),  # which is not solved for x
     (r"\cos(\pi)=-1, \sin(\pi)=0", {C: [r"\cos\pi=-1, \sin\pi=0"]}),
     (r"m+n-\gcd(m,n)", {C: [r"n+m-\operatorname{gcd}\left(n, m\right)"], W: ["m+n-1", "m+n"]}),
     ("1<x<2", {C: ["1<x<2", "(1,2)"], W: ["1<x<2<y", r"(-\infty,\infty)"]}),
