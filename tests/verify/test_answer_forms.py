@@ -140,6 +140,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{\pi}{2}", {C: [r"\arctan\infty", r"\frac{3}{\pi} \sum_{k=1}^{\infty} \frac{1}{k^2}"]}),
     # equations without a real solution, values of functions, and derivatives
     ("x^2-2x+5=0", {C: ["2x^2-4x+10=0"], W: ["x^2+4=0", r"\sqrt{x}=-1", "f(2)=3"]}),
+    (r"2\sqrt3=3.46", {C: [r"3.46=2\sqrt3"], W: [r"2\sqrt3=3.47", "3.47=3.46"]}),
     ("f(2)=3", {C: ["3"], W: ["f(2)=4", "f(3)=3"]}),
     (r"m\frac{dv}{dt}+bv=f", {C: [r"bv+m\frac{dv}{dt}=f"], W: ["bv=f", r"m\frac{dv}{dx}+bv=f"]}),
     (r"-L\frac{dI}{dt}", {W: ["0", r"-L\frac{dq}{dt}"]}),
