@@ -72,6 +72,7 @@ def _same_numbers(gold: Any, answer: Any, *precision: int) -> bool:
     return not isinstance(difference, sympy.Rational) or difference == 0
 
 
+# verify calls both by their names in its module.
 grader.sympy_numeric_eq, grader.sympy_solve_and_compare = _same_numbers, _same_relations
 
 
@@ -155,9 +156,10 @@ def _parse(
     # Without a fallback to strings, text that is not mathematics gives an empty list. parse swallows RecursionError, so
     # text that is nested too deeply gives an empty list too.
     parsed: list[Any] = []
-    # R is r to math-verify, as in answers that differ from the gold answer so. In \pi(R^2-r^2) they are two letters.
-    parser.latex2sympy = _with_case if with_case else latex2sympy
-    parser.parse_latex_cached.cache_clear()
+    # math-verify reads R as r, which suits most answers. In \pi(R^2-r^2) they are two letters.
+    if parser.latex2sympy is not (reader := _with_case if with_case else latex2sympy):
+        parser.latex2sympy = reader
+        parser.parse_latex_cached.cache_clear()
     for reading in readings(text, with_bases, variables):
         boxed = rf"\boxed{{{reading}}}"
         parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
