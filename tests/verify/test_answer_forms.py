@@ -129,7 +129,10 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("3.14", {C: [r"x = \pi = 3.14"]}),
     (r"\sqrt3+\sqrt7", {C: [r"x=\sqrt3+\sqrt7=\sqrt{10+2\sqrt{21}}"], W: [r"\frac{4377802}{1000000}=\sqrt3+\sqrt7"]}),
     # no infinite expression equals a number, although sympy says so
-    *((gold, {W: [r"|\infty|", r"|\ln 0|", r"x = ||\infty||"]}) for gold in ("3", "1.5", r"2\pi", r"\{e\}")),
+    *(
+        (gold, {W: [r"|\infty|", r"|-\infty| + 1", r"|\ln 0|", r"x = ||\infty||"]})
+        for gold in ("3", "1.5", r"2\pi", r"\{e\}")
+    ),
     (r"\begin{pmatrix}e\\\pi\end{pmatrix}", {W: [r"\begin{pmatrix}|\ln 0|\\|\infty|\end{pmatrix}"]}),
     (r"2\pi", {W: [r"|\infty + \sum_{k=1}^3 k|", r"|\int_0^1 \infty dx|"]}),
     (r"3\pi", {W: ["(-1)!", r"|\cot 0|", r"\sin(\ln 0)", r"\min(\ln 0, 5)"]}),
@@ -154,6 +157,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("Paris", {W: ["rapis"]}),
     ("No", {C: [r"\text{No.}"], W: ["on", "Yes"]}),
     ("xyz", {C: ["zyx"]}),
+    ("mn", {C: ["nm"], W: [r"\operatorname{lcm}(m,n)", r"\gcd(m,n)"]}),
     ("abc", {C: ["cba"]}),
     # a capital is its small letter, unless both are there
     ("Ce^x", {C: ["ce^x"]}),
