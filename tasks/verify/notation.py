@@ -229,7 +229,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
     ("a derivative is a name", r"(?<=[a-zA-Z])'+(?![a-zA-Z^'])", lambda found: r"^{%s}" % (len(found[0]) * r"\prime")),
     (
-        "a divisor of letters is a function, and not 1",
+        "gcd and lcm of letters are functions",
         r"\\(?:operatorname\s*\{)?(gcd|lcm)\s*\}?\s*(?:\\left)?\(([^()]*(?<![a-zA-Z\\])[a-zA-Z][^()]*?)(?:\\right)?\)",
         lambda found: rf"\tilde{{{found[1]}}}({','.join(sorted(found[2].replace(' ', '').split(',')))})",
     ),
