@@ -52,7 +52,7 @@ _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 def _same_relations(gold: Any, answer: Any, *precision: int) -> bool:
-    """Compare solutions as math-verify does; equations without one are equal only if they are multiples of each other."""
+    """Compare solutions as math-verify does; equations without one are equal if they are multiples of each other."""
     if gold.lhs == answer.lhs or not gold.free_symbols:
         return False  # Their values differ. To solve equations for each letter can take minutes.
     same = _same_solutions(gold, answer, *precision)
