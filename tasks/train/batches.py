@@ -3,7 +3,6 @@
 Shapes: R responses.
 """
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,8 +51,9 @@ def zeros(count: int, folder: Path | None) -> Floats:
     if not count:
         return np.zeros(0, np.float32)
     with tempfile.TemporaryFile(dir=folder) as file:
-        # A full disk raises OSError here; without this call it would kill the process (SIGBUS) when a page is written.
-        os.posix_fallocate(file.fileno(), 0, count * np.float32().itemsize)
+        # A full disk raises OSError here. In a file with holes, it would kill the process (SIGBUS) when a page is written.
+        file.write(np.zeros(count, np.float32).data)
+        file.flush()
         return np.asarray(np.memmap(file, np.float32, "r+"))
 
 
