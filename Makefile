@@ -1,5 +1,6 @@
 # Two commands: make demo and make test. Each installs what it needs into .venv.
-PYTHON ?= python3.11
+# flytekit 1.16 knows no later Python than 3.12.
+PYTHON ?= $(firstword $(foreach one,python3.11 python3.12,$(shell $(one) -c 'print("$(one)")' 2>/dev/null)) python3.11)
 # Index of the CPU builds of torch. If it cannot be reached, the default index is used.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
@@ -216,7 +217,7 @@ clean: ## remove environments, caches and runs/
 	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .programs .liger runs site .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or 3.12, or name its program with make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
 # rclone and mitmproxy for tests of S3, in an environment of their own: mitmproxy pins older packages than the project.
