@@ -51,7 +51,7 @@ def zeros(count: int, folder: Path | None) -> Floats:
     if not count:
         return np.zeros(0, np.float32)
     with tempfile.TemporaryFile(dir=folder) as file:
-        # A full disk raises OSError here. In a file with holes it would kill the process (SIGBUS), at the write to a page.
+        # A full disk raises OSError here. With holes in the file, it would kill the process (SIGBUS) at a later write.
         file.write(np.zeros(count, np.float32).data)
         file.flush()
         return np.asarray(np.memmap(file, np.float32, "r+"))
