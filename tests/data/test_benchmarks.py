@@ -201,7 +201,7 @@ def test_a_benchmark_leaves_out_no_row(store: Store, tmp_path: Path) -> None:
     assert store.manifests("prompts") == []
 
 
-def test_gold_answers_that_the_verifier_cannot_read_are_listed(store: Store, tmp_path: Path, caplog) -> None:
+def test_gold_answers_that_the_verifier_cannot_read_are_listed(store: Store, tmp_path: Path, capsys) -> None:
     rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": str(number)} for number in range(20)]
     rows[7]["answer"] = "\\ldots"
     (tmp_path / "mine.jsonl").write_bytes(lines(rows))
@@ -210,7 +210,7 @@ def test_gold_answers_that_the_verifier_cannot_read_are_listed(store: Store, tmp
     (manifest,) = store.manifests("prompts")
     assert manifest.facts["unreadable"] == ["7"]
     told = f"1 of 20 gold answers cannot be read by the verifier: 7 ({rows[7]['answer']!r})"
-    assert f"{told}; their problems count as not solved" in caplog.text
+    assert f"{told}; their problems count as not solved" in capsys.readouterr().out
     message = rf"mine: {re.escape(told)}. To fix it: correct them, or raise its max_unreadable_share \(0.04"
     with pytest.raises(DataError, match=message):
         prepare(store, max_unreadable_share=0.04, **settings)
