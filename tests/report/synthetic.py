@@ -188,19 +188,16 @@ class SyntheticRun:
         done = self.stage - 1 + place / self.updates_per_stage
         noise = float(self.random.normal())
         row: dict[str, Any] = {
-            "stage": self.stage,
+            **{"stage": self.stage, "staleness": staleness, "loss": 0.01 * noise},
             "update": (self.stage - 1) * self.updates_per_stage + place + 1,
-            "staleness": staleness,
             **{"learning_rate": 1e-4, "gate_low": 0.0, "gate_high": 5.0, "responses": 16, "tokens": 16 * self.length},
             **{"reject_fraction": 0.0, "zero_advantage_share": 0.1},
             "grad_norm": 0.5 + 0.4 * age + 0.1 * abs(noise),
             "reward": min(1.0, max(0.0, self._skill(math.floor(done)) + 0.05 * noise)),
             "response_tokens": self.length * (0.6 + 0.5 * self._skill(done)) + 0.4 * noise,
-            "loss": 0.01 * noise,
             "clip_fraction": 0.03 * age / self.stage + 0.002 * abs(noise) * age,
             "veto_fraction": 0.06 * age / self.stage + 0.004 * abs(noise) * age,
-            "veto_fraction_negative": 0.15 * age,
-            "trigger_share_negative": 0.2 * age,
+            **{"veto_fraction_negative": 0.15 * age, "trigger_share_negative": 0.2 * age},
             "trigger_position": 0.4 if age else None,
             "ess": 1 - 0.3 * age - 0.02 * abs(noise) * age,
             "kl_k1": 0.02 * age + 0.005 * noise * age,
