@@ -35,8 +35,6 @@ SMALL = TinyPolicySettings(
     context_tokens=64,
     warm_start=WarmStartSettings(working_updates=6, guessing_updates=6, examples_per_update=16),
 )
-
-
 LONGEST = (
     *("test_driven", "test_reproduce", "test_mu_grpo", "test_laboratory", "test_processes", "test_kills"),
     *("test_backends", "test_measured", "test_answer_forms", "test_alternating_processes", "test_grpo", "test_killed"),

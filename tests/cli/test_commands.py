@@ -15,6 +15,7 @@ from tests.workflows.runs import refusal_text
 from tools import ROOT
 
 CONFIG = str(ROOT / "configs/tiny-cpu.yaml")
+KAPPA, KIND = "optimize.objective.veto.kappa", "rollout.engine.kind"
 
 
 @pytest.mark.parametrize(
@@ -49,9 +50,6 @@ def test_a_store_on_s3_can_be_named(bucket: str) -> None:
 def test_every_preset_and_data_set_has_a_row(command: str, names: set[str]) -> None:
     printed = CliRunner().invoke(app, [command]).stdout
     assert names <= {line[1:].split("  ")[0].strip() for line in printed.splitlines() if line[2:3].strip()}
-
-
-KAPPA, KIND = "optimize.objective.veto.kappa", "rollout.engine.kind"
 
 
 @pytest.mark.parametrize(

@@ -136,11 +136,8 @@ def test_records_are_deleted_with_their_artifacts(store: Store) -> None:
     young = [ref for ref in store.refs("rollouts") if ref.digest not in str(run.rollouts)]
     make_older(store, young, hours=-48)
     garbage = find_garbage(store)
-    assert names(garbage) == {
-        gone.folder,
-        *(f"made/{of[ref.digest].name}" for ref in (gone, lost)),
-        f"runs/{'0' * 16}.json",
-    }
+    records = {f"made/{of[ref.digest].name}" for ref in (gone, lost)}
+    assert names(garbage) == {gone.folder, *records, f"runs/{'0' * 16}.json"}
     delete_garbage(store, garbage)
     assert [path.name for path in (store.root / "made").iterdir()] == [of[kept.digest].name]
     assert [path.stem for path in (store.root / "runs").iterdir()] == [run.report.digest[:16]]

@@ -64,11 +64,8 @@ def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Stor
 
 
 def test_the_documented_plan_is_what_the_command_prints() -> None:
-    found = re.search(
-        rf"```text\n\$ mu-grpo plan --config {re.escape(FILE)} --gpus 4\n(.*?)```",
-        (ROOT / "docs/cost.md").read_text(),
-        re.DOTALL,
-    )
+    page = (ROOT / "docs/cost.md").read_text()
+    found = re.search(rf"```text\n\$ mu-grpo plan --config {re.escape(FILE)} --gpus 4\n(.*?)```", page, re.DOTALL)
     shown = "\n".join(map(str.rstrip, run_command("plan", "--config", FILE, "--gpus", "4", COLUMNS="118").splitlines()))
     assert found[1].strip("\n") in shown.strip("\n")
     assert shown.startswith("schedule")  # what a plan prints without --gpus comes first
@@ -134,9 +131,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run.path.parent.name}/{run.path.stem}")
-def test_a_plan_takes_the_file_and_its_pods_have_the_time_that_is_foreseen(
-    run: PaperRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_takes_the_file_and_pods_have_the_foreseen_time(run: PaperRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """The deployment is the one that the run's file names in its head."""
     file = ROOT / f"configs/deployments/{run.hardware}.yaml"
     monkeypatch.setenv(VARIABLE, str(file))

@@ -10,6 +10,8 @@ from tests.preflight.api_server import Objects
 from tests.preflight.clusters import NAMESPACE, rendered
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:mu-grpo"
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+KINDS = ("pods", "secrets", "configmaps", "nodes", "podtemplates", "serviceaccounts", "resourcequotas", "namespaces")
 SERVERS_OWN = {"stringData"}
 """Fields that the server converts into others."""
 
@@ -49,10 +51,6 @@ def may(api: Api, account: str, verb: str, resource: str) -> bool:
     user = {"user": account, "groups": ["system:serviceaccounts", "system:authenticated"]}
     review = {"kind": "SubjectAccessReview", "metadata": {}, "spec": {**user, "resourceAttributes": action}}
     return bool(api.create(review).json()["status"]["allowed"])
-
-
-VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-KINDS = ("pods", "secrets", "configmaps", "nodes", "podtemplates", "serviceaccounts", "resourcequotas", "namespaces")
 
 
 @pytest.mark.parametrize("name", ["step", "prefetch"])

@@ -32,9 +32,7 @@ def api(plane: ControlPlane) -> Api:
 
 def pod_of(api: Api, role: Role, number: int = 0) -> Object:
     """Return a pod of a role, from the template in the cluster."""
-    template = api.get("PodTemplate", DEPLOYMENT.pods[role].template, NAMESPACE)
-    assert template is not None
-    pod = role_pod(role, DEPLOYMENT, template)
+    pod = role_pod(role, DEPLOYMENT, api.get("PodTemplate", DEPLOYMENT.pods[role].template, NAMESPACE))
     pod["metadata"] = {"labels": pod["metadata"]["labels"], "name": f"{role}-{number}", "namespace": NAMESPACE}
     return pod
 
@@ -44,7 +42,6 @@ def await_scheduler(api: Api, pod: Object) -> str:
 
     def looked_at() -> Object | None:
         found = api.get("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
-        assert found is not None
         conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", [])}
         return found if found["spec"].get("nodeName") or conditions.get("PodScheduled") == "False" else None
 

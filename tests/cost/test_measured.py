@@ -55,7 +55,6 @@ class FinishedRun:
 
     def predict(self, rates: Rates, gpus: int) -> Prediction:
         shape, pool = shape_of(self.run.policy), pool_of(self.run, gpus, None, COSTS, None)
-        assert shape is not None
         return predict(self.run, self.stages, shape, rates, pool, alternating=self.run.alternates)
 
 
@@ -63,13 +62,10 @@ class FinishedRun:
 def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FinishedRun]:
     found = {}
     for name, (workflow, stages, change) in WORKFLOWS.items():
-        runner = Runner(tmp_path_factory.mktemp(name))
-        done = runner.run(workflow, "--overrides", SIZES + change)
-        assert done.returncode == 0, done.stdout + done.stderr
+        runner, run = Runner(tmp_path_factory.mktemp(name)), RunSettings.read(CONFIG, SIZES + change)
+        runner.made(workflow, "--overrides", SIZES + change)
         store = Store.open(runner.store)
-        found[name] = FinishedRun(
-            RunSettings.read(CONFIG, SIZES + change), stages, store, load_finished(store, find_reports(store)[0])
-        )
+        found[name] = FinishedRun(run, stages, store, load_finished(store, find_reports(store)[0]))
     return found
 
 

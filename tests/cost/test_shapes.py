@@ -24,16 +24,10 @@ SMALL = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_atten
 def test_a_known_model_has_the_parameters_of_its_architecture(name: str) -> None:
     shape = KNOWN[name]
     kind = next(kind for part, kind in KINDS.items() if part in name)
-    config = kind(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.key_value_heads,
-        tie_word_embeddings="7B" not in name,
-        **({"head_dim": shape.head_width} if kind is transformers.Qwen3Config else {}),
-    )
+    layers = {"num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "hidden_size": shape.hidden}
+    sizes = {"intermediate_size": shape.intermediate, "num_key_value_heads": shape.key_value_heads}
+    width = {"head_dim": shape.head_width} if kind is transformers.Qwen3Config else {}
+    config = kind(**layers, **sizes, **width, vocab_size=shape.vocabulary, tie_word_embeddings="7B" not in name)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     assert sum(parameter.numel() for parameter in model.parameters()) == shape.parameters
@@ -54,7 +48,6 @@ def folder_of(path: Path, config: dict[str, object]) -> PolicySettings:
 )
 def test_the_shape_of_a_folder(tmp_path: Path, config: dict[str, object]) -> None:
     shape = shape_of(folder_of(tmp_path, config))
-    assert shape is not None
     assert (shape.layers, shape.hidden, shape.heads, shape.key_value_heads) == (2, 32, 4, 4)
     assert (shape.head_width, shape.intermediate, shape.vocabulary, shape.parameters) == (8, 128, 100, 12)
     assert shape.cache_bytes("bfloat16") == 2 * 2 * 4 * 8 * 2
@@ -75,7 +68,6 @@ def test_experts_that_a_token_does_not_reach_are_idle(tmp_path: Path, config: Pr
     model = AutoModelForCausalLM.from_config(config)
     model.save_pretrained(tmp_path)
     shape = shape_of(PolicySettings(path=str(tmp_path)))
-    assert shape is not None
     routed = sum(weight.numel() for name, weight in model.named_parameters() if ".experts." in name)
     assert shape.parameters == sum(weight.numel() for weight in model.parameters())
     assert bool(routed) == (experts > 1)
@@ -93,7 +85,6 @@ def test_weights_in_a_second_form_are_not_counted(tmp_path: Path) -> None:
     policy = folder_of(tmp_path, {"num_hidden_layers": 2, "hidden_size": 32})
     save_file({"wq": torch.zeros(100)}, tmp_path / "consolidated.safetensors")
     shape = shape_of(policy)
-    assert shape is not None
     assert shape.parameters == 12
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(DataError, match=r"has no model\.safetensors, nor all files of model\.safetensors\.index"):

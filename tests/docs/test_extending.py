@@ -22,9 +22,7 @@ from tools.docs import DOCS
 def shown(section: str, language: str) -> str:
     """The first code of a language in a section of the page."""
     page = (DOCS / "extending.md").read_text(encoding="utf-8")
-    code = re.search(rf"```{language}\n(.*?)```", page.partition(f"## {section}\n")[2], re.DOTALL)
-    assert code is not None
-    return code[1]
+    return re.search(rf"```{language}\n(.*?)```", page.partition(f"## {section}\n")[2], re.DOTALL)[1]
 
 
 @pytest.fixture

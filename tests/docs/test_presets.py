@@ -91,8 +91,7 @@ def coefficients(formula: str, A: float, r: Tensor, q: Tensor, bounds: Bounds) -
         **{"suffix": "suffix", "response": "response", "mask": lambda q, most: torch.where(q > most, 0, q)},
         "clip": lambda r, low, high: r.clamp(low, high),
         "exp": math.exp,
-        "geometric": lambda r: r.log().mean().exp().expand(r.shape),
-        "sequence_geo": lambda r: r.log().mean().exp().expand(r.shape),
+        **dict.fromkeys(("geometric", "sequence_geo"), lambda r: r.log().mean().exp().expand(r.shape)),
         "product": lambda r: r.log().sum().exp().expand(r.shape),
         **{
             gate.__name__: lambda *given, gate=gate: gate(*given, A=A).double()

@@ -20,6 +20,12 @@ from tasks.store.records import Manifest
 from tests.experiments.planted import PASS, ROW, Sampled, planted, sampled
 
 PHASES = {"load": 1.0, "verify": 2.0, "logp": 3.0, "optimize": 30.0, "rest": 4.0}
+CAUSE_OF = {
+    **dict.fromkeys(("switch", "load"), speedup.SWITCHES),
+    **{"verify": speedup.VERIFY, "logp": speedup.LOGP, "optimize": speedup.UPDATES},
+    **dict.fromkeys(("rest", "save"), speedup.STORAGE),
+    "start": "",  # The start of the verifier's workers is no cause.
+}
 UNEVEN = np.random.default_rng(0).integers(2, 30, 64).tolist()
 
 
@@ -36,19 +42,7 @@ def compared(ours: Sampled, theirs: Sampled, longer: dict[str, float] | None = N
     return {name: seconds for name, seconds in saved.items() if abs(seconds) > 1e-6}
 
 
-@pytest.mark.parametrize(
-    ("phase", "name"),
-    [
-        ("switch", speedup.SWITCHES),
-        ("load", speedup.SWITCHES),
-        ("verify", speedup.VERIFY),
-        ("logp", speedup.LOGP),
-        ("optimize", speedup.UPDATES),
-        ("rest", speedup.STORAGE),
-        ("save", speedup.STORAGE),
-        ("start", ""),  # The start of the verifier's workers is no cause.
-    ],
-)
+@pytest.mark.parametrize(("phase", "name"), CAUSE_OF.items())
 @pytest.mark.parametrize("seconds", [0.5, 50.0])
 def test_a_phase_that_takes_longer_or_shorter(phase: str, name: str, seconds: float) -> None:
     made = sampled(UNEVEN, [64])
@@ -103,9 +97,7 @@ runs = st.builds(
     tokens=st.lists(st.integers(0, 20), min_size=6, max_size=12).filter(any),
     first=st.integers(1, 5),
     places=st.integers(1, 9),
-    phases=st.fixed_dictionaries(
-        {name: st.floats(0, 100) for name in ("load", "switch", "verify", "logp", "optimize", "save", "rest")}
-    ),
+    phases=st.fixed_dictionaries({name: st.floats(0, 100) for name in CAUSE_OF if name != "start"}),
     noise=st.floats(0.5, 2),
     known=st.sampled_from(["calls", "lengths", "nothing"]),
 )

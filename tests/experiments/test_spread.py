@@ -51,8 +51,6 @@ def test_arms_of_one_stage_have_one_stage() -> None:
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path) -> None:
     changes = f"store={tmp_path / 'store'} policy.path=/nowhere"
-    told = run_refused(
-        "laboratory", "a", "--quick", "--jobs", "1", "--overrides", changes, OMP_NUM_THREADS="1", HOME=str(tmp_path)
-    )
+    told = run_refused("laboratory", "a", "--quick", "--jobs", "1", "--overrides", changes, HOME=str(tmp_path))
     assert "mu 4, seed 0 failed. Its output is in" in told
     assert "/nowhere" in told

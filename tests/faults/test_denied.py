@@ -146,7 +146,6 @@ import shutil, sys
 import numpy as np
 from safetensors.numpy import save_file
 from tasks.store import Store
-from tasks.stored.garbage import delete_garbage, find_garbage
 from tasks.errors import ArtifactError
 
 store = Store.open(sys.argv[1])
@@ -157,21 +156,20 @@ def write(size, tensors=False):
         else:
             (draft.path / "data.bin").write_bytes(b"x" * size)
     return draft.ref
-kept = write(700_000)
-for size, tensors in ((10_000_000, False), (10_000_000, True), (600_000, False)):
+def tell_refusal(work, *given):
     try:
-        write(size, tensors)
+        work(*given)
     except ArtifactError as error:
         print(error.message)
+kept = write(700_000)
+for size, tensors in ((10_000_000, False), (10_000_000, True), (600_000, False)):
+    tell_refusal(write, size, tensors)
 print("artifacts", len(store.manifests("prompts")), "staged", list((store.root / "staging").iterdir()))
 if store.remote:
     shutil.rmtree(store.root)
     other = store.root.parent / "other"
     other.write_bytes(b"x" * 600_000)
-    try:
-        store.path(kept)
-    except ArtifactError as error:
-        print(error.message)
+    tell_refusal(store.path, kept)
     other.unlink()
 store.path(kept)
 print("whole")
@@ -184,14 +182,9 @@ def test_a_full_disk_is_named_and_loses_nothing(where: str, refusals: int, bucke
     """On S3, the disk of the local copy, which is full for a download too."""
     script = f'mount -t tmpfs -o size=1m none "$1" && exec {sys.executable} -c "$2" "$3"'
     address = bucket if where == "s3" else str(tmp_path / "store")
-    done = subprocess.run(
-        [require("unshare"), "--mount", "sh", "-c", script, "sh", str(tmp_path), FULL, address],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **s3.environment(tmp_path)},
-    )
+    command = [require("unshare"), "--mount", "sh", "-c", script, "sh", str(tmp_path), FULL, address]
+    own = {**os.environ, **s3.environment(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
     if "mount" in done.stderr and done.returncode:
         pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
     assert done.stdout.count("No space left on device") == refusals, done

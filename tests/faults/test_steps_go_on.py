@@ -18,8 +18,6 @@ from tests.prepared import EVALUATE, IN_PARTS, OPTIMIZE, PROMPTS, VERIFY, Learne
 
 Step = Callable[[Store], ArtifactRef]
 OFTEN = OperationSettings(updates_per_checkpoint=1)
-
-
 STEPS = {"generate": 4, "verify": 2, "optimize": 4, "alternate": 8, "evaluate": 3}
 """The number of parts that each step saves."""
 

@@ -19,6 +19,7 @@ from tasks.flyte.remote import Execution, ExecutionState
 from tasks.settings.deployment import DeploymentSettings
 from tasks.store import ArtifactRef, Store
 from tests.flyte.cluster import Cluster, made, missing, until
+from tests.workflows.runs import assert_succeeded
 from tools import ROOT
 from tools.runs import CONFIG, Runner
 
@@ -45,8 +46,7 @@ def deployment() -> Path:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """A Flyte with the workflows registered in a version of its own."""
     found = Cluster(f"t{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("flyte"), DeploymentSettings.read(deployment()))
-    done = found.register(found.version, deployment())
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_succeeded(found.register(found.version, deployment()))
     return found
 
 
@@ -78,7 +78,7 @@ def follow(cluster: Cluster, name: str, store: str) -> Smoke:
     done = cluster.run(*words, "--set", f"store={store}")
     ended.set()
     thread.join()
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_succeeded(done)
     execution = cluster.flyte.find(name)
     return Smoke(execution, store, done.stdout, execution.look(), sizes)
 
@@ -126,8 +126,7 @@ def _make_here(folder: Path, config: Path, workflow: str, *options: str) -> Arti
     runner = Runner(folder, config)
     # As in pods: with another number of threads the last bits of log-probabilities differ.
     words = ["env", "-u", "OMP_NUM_THREADS", *runner.command(workflow, *options)]
-    done = subprocess.run(words, cwd=folder, env=runner.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_succeeded(subprocess.run(words, cwd=folder, env=runner.environment, capture_output=True, text=True))
     return made(Store.open(runner.store))
 
 
@@ -207,17 +206,12 @@ def second(cluster: Cluster) -> str:
     """A version that evaluates a policy of the pair every minute, and whose small steps have little time."""
     version, pods = f"{cluster.version}-2", cluster.deployment.model_dump(mode="json")["pods"]
     pods["cpu"]["timeout_minutes"] = SMALL_STEP_MINUTES
-    changed = cluster.changed_deployment(
-        "second",
-        store=cluster.store_of("pair"),
-        pods=pods,
-        launch_plans={
-            PLAN: {"config": "tools/small.yaml", "schedule": "* * * * *"},
-            "reproduction": {"config": "tests/flyte/reproduce.yaml", "schedule": "0 0 1 1 *"},
-        },
-    )
-    done = cluster.register(version, changed)
-    assert done.returncode == 0, done.stdout + done.stderr
+    plans = {
+        PLAN: {"config": "tools/small.yaml", "schedule": "* * * * *"},
+        "reproduction": {"config": "tests/flyte/reproduce.yaml", "schedule": "0 0 1 1 *"},
+    }
+    changed = cluster.changed_deployment("second", store=cluster.store_of("pair"), pods=pods, launch_plans=plans)
+    assert_succeeded(cluster.register(version, changed))
     return version
 
 

@@ -20,9 +20,7 @@ def attempts(cluster: Cluster, execution: Execution, path: str) -> int:
     return len(node.attempts)
 
 
-def test_deleted_and_killed_pods_are_replaced_by_pods_that_resume(
-    small_run: Future[Artifacts], cluster: Cluster
-) -> None:
+def test_deleted_and_killed_pods_are_replaced_by_resuming_ones(small_run: Future[Artifacts], cluster: Cluster) -> None:
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
     store = cluster.store_of(execution.name)
     cluster.delete(cluster.running(execution, "prepare-policy"))

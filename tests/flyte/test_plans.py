@@ -11,6 +11,7 @@ from flytekit.models.filters import Equal
 
 from tests.flyte.cluster import DOMAIN, PROJECT, Cluster, until
 from tests.flyte.conftest import PLAN, SMALL_STEP_MINUTES, Pair, Reproduced, deployment
+from tests.workflows.runs import assert_succeeded
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -18,8 +19,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 def switch(cluster: Cluster, how: str, version: str) -> None:
     """Activates or deactivates the plan with the schedule."""
     place = ("--project", PROJECT, "--domain", DOMAIN)
-    done = cluster.run("pyflyte", "launchplan", *place, how, PLAN, version)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_succeeded(cluster.run("pyflyte", "launchplan", *place, how, PLAN, version))
 
 
 def scheduled(cluster: Cluster, version: str) -> list[Any]:
@@ -47,8 +47,7 @@ def by_schedule(second: str, pair_run: Future[Pair], cluster: Cluster) -> list[A
 
 
 def test_the_same_version_is_registered_twice(cluster: Cluster) -> None:
-    done = cluster.register(cluster.version, deployment())
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_succeeded(cluster.register(cluster.version, deployment()))
     assert cluster.flyte.plan("smoke", cluster.version).name == "smoke"
 
 
@@ -66,7 +65,5 @@ def test_a_reproduction_outlasts_the_time_of_a_small_step(reproduction_run: Futu
 
 
 def test_the_commands_of_the_page_are_right(page_run: list[Future[subprocess.CompletedProcess[str]]]) -> None:
-    ended = [part.result() for part in page_run]
-    for done in ended:
-        assert done.returncode == 0, done.stdout + done.stderr
+    ended = [assert_succeeded(part.result()) for part in page_run]
     assert any("stage 4" in done.stdout for done in ended)

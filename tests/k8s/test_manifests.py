@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,15 +32,6 @@ def named(documents: list[Document], kind: str) -> dict[str, Document]:
     return {one["metadata"]["name"]: one for one in documents if one["kind"] == kind}
 
 
-def pods(documents: list[Document]) -> Iterator[tuple[str, Document]]:
-    """Names and specifications of everything that becomes a pod."""
-    for one in documents:
-        if one["kind"] == "PodTemplate":
-            yield one["metadata"]["name"], one["template"]["spec"]
-        elif one["kind"] == "Deployment":
-            yield one["metadata"]["name"], one["spec"]["template"]["spec"]
-
-
 def test_every_manifest_matches_its_schema(overlay: tuple[str, list[Document]]) -> None:
     built_in = [document for document in overlay[1] if BUILT_IN.match(document["apiVersion"])]
     assert len(built_in) >= 15
@@ -50,7 +40,8 @@ def test_every_manifest_matches_its_schema(overlay: tuple[str, list[Document]]) 
 
 
 def test_every_pod_meets_the_restricted_pod_security_standard(overlay: tuple[str, list[Document]]) -> None:
-    found = dict(pods(overlay[1]))
+    found = {name: one["template"]["spec"] for name, one in named(overlay[1], "PodTemplate").items()}
+    found |= {name: one["spec"]["template"]["spec"] for name, one in named(overlay[1], "Deployment").items()}
     assert len(found) >= 5
     for name, pod in found.items():
         assert pod["securityContext"]["runAsNonRoot"] is True, name

@@ -30,12 +30,6 @@ def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
     return found
 
 
-def without_spot(deployment: DeploymentSettings) -> DeploymentSettings:
-    """The deployment as the last attempts of its pods have it."""
-    pods = {role: pod.model_copy(update={"interruptible": False}) for role, pod in deployment.pods.items()}
-    return deployment.model_copy(update={"pods": pods})
-
-
 @pytest.mark.parametrize("name", ["gpu-1", "gpu-4", "gpu-8"])
 def test_every_role_has_its_nodes_and_no_others(name: str) -> None:
     deployment = DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")
@@ -43,7 +37,9 @@ def test_every_role_has_its_nodes_and_no_others(name: str) -> None:
 
 
 def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand() -> None:
-    found = places(without_spot(DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")))
+    deployment = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
+    pods = {role: pod.model_copy(update={"interruptible": False}) for role, pod in deployment.pods.items()}
+    found = places(deployment.model_copy(update={"pods": pods}))
     assert found["rollout"] == found["evaluate"] == found["train"] == {"gpu-train"}
 
 

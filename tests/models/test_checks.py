@@ -21,6 +21,7 @@ from tests.llama import byte_tokenizer, llama
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_config.json"
 WEIGHTS, INDEX, NORM = "model.safetensors", "model.safetensors.index.json", "model.norm.weight"
+NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
 Spoil = Callable[[Path], object]
 
 
@@ -88,9 +89,6 @@ def vocabulary(folder: Path, change: Callable[[dict[str, Any]], object]) -> None
     tokenizer = json.loads((folder / TOKENIZER).read_text())
     change(tokenizer["model"])
     (folder / TOKENIZER).write_text(json.dumps(tokenizer))
-
-
-NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,13 @@ from tests.conftest import SMALL
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
 
 Small = tuple[Store, ArtifactRef]
+CODE = """
+from transformers import Qwen3Config, Qwen3ForCausalLM
+class OwnConfig(Qwen3Config):
+    model_type = "own"
+class Own(Qwen3ForCausalLM):
+    config_class = OwnConfig
+"""
 
 
 def take(store: Store, folder: Path | str) -> ArtifactRef:
@@ -117,15 +124,6 @@ def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folde
     before = fingerprint(f"{bucket}/model")
     files.pipe_file(f"{bucket}/model/notes.txt", b"changed")
     assert fingerprint(f"{bucket}/model") != before
-
-
-CODE = """
-from transformers import Qwen3Config, Qwen3ForCausalLM
-class OwnConfig(Qwen3Config):
-    model_type = "own"
-class Own(Qwen3ForCausalLM):
-    config_class = OwnConfig
-"""
 
 
 def test_code_that_comes_with_a_model_is_run_only_when_asked_for(small: Small, store: Store, folder: Path) -> None:

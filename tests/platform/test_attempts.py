@@ -50,9 +50,7 @@ def test_flyte_chooses_among_the_errors_of_several_nodes(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("in_pod", [False, True])
-def test_a_pod_opens_no_folder_as_the_store_of_a_run(
-    in_pod: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_pod_opens_no_folder_as_a_runs_store(in_pod: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ends, "in_pod", lambda: in_pod)
     refused = pytest.raises(SettingsError, match="no other pod reaches; allowed: s3://bucket/prefix")
     with refused if in_pod else nullcontext():

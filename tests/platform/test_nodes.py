@@ -28,7 +28,6 @@ def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str,
     store, policy = learner
     rollouts, verdicts = prepare_verdicts(store, policy)
     alone = optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0)
-
     deployment = tmp_path / "deployment.yaml"
     deployment.write_text(f"{{train_nodes: {NODES}, pods: {{train: {{retries: 0}}}}}}")
     found = serialise(tmp_path, deployment)
@@ -36,19 +35,12 @@ def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str,
     assert template.type == "pytorch"
     assert template.custom["elasticConfig"]["minReplicas"] == template.custom["workerReplicas"]["replicas"] == NODES
     assert template.custom["runPolicy"]["cleanPodPolicy"] == "CLEANPOD_POLICY_RUNNING"
-
     endpoint = f"127.0.0.1:{free_port()}"
 
     def start(attempt: Attempt) -> str:
-        environment = {
-            **os.environ,
-            **attempt.environment,
-            **s3.environment(tmp_path / "cache"),
-            "PET_NNODES": f"{NODES}:{NODES}",
-            "PET_RDZV_ENDPOINT": endpoint,
-            "MU_GRPO_DEPLOYMENT": str(deployment),
-            "OMP_NUM_THREADS": "1",
-        }
+        operators = {"PET_NNODES": f"{NODES}:{NODES}", "PET_RDZV_ENDPOINT": endpoint}
+        own = {**operators, "MU_GRPO_DEPLOYMENT": str(deployment), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, **attempt.environment, **s3.environment(tmp_path / "cache"), **own}
         pods = [Program(attempt.arguments, environment, together=True) for _ in range(NODES)]
         return "\n".join(pod.end(240).stdout for pod in pods)
 

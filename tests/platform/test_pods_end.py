@@ -38,11 +38,8 @@ def test_a_pod_that_used_s3_leaves_no_connection_open(s3: S3, tmp_path: Path) ->
     program, *arguments = filled(own.opens.get_command(SETTINGS), *places)
     command = [Path(sys.executable).with_name(program), *arguments]
     variables = s3.environment(tmp_path / "cache")
-    by_flyte = {
-        "FLYTE_AWS_ENDPOINT": s3.endpoint,
-        "FLYTE_AWS_ACCESS_KEY_ID": variables["AWS_ACCESS_KEY_ID"],
-        "FLYTE_AWS_SECRET_ACCESS_KEY": variables["AWS_SECRET_ACCESS_KEY"],
-    }
+    by_flyte = {f"FLYTE_{name}": variables[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    by_flyte["FLYTE_AWS_ENDPOINT"] = s3.endpoint
     environment = {**os.environ, **variables, **by_flyte, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert "outputs/outputs.pb" in s3.keys(name), done.stdout + done.stderr

@@ -9,6 +9,7 @@ from tests.preflight.conftest import Findings
 
 ACCELERATOR = "k8s.amazonaws.com/accelerator"
 GPU = "nvidia.com/gpu"
+_VIOLATES = 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "task" must set'
 POOLS = {"rollout": ("gpu-rollout-1", "gpu-rollout-2"), "train": ("gpu-train-1",)}
 GPU_NODES = [*POOLS["rollout"], *POOLS["train"]]
 Spoil = Callable[[Objects], None]
@@ -178,9 +179,6 @@ def no_account(cluster: Objects) -> None:
 @_is_refused("train", "no PriorityClass with name mu-grpo-train was found")
 def no_priority(cluster: Objects) -> None:
     cluster.remove("PriorityClass", "mu-grpo-train")
-
-
-_VIOLATES = 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "task" must set'
 
 
 @_is_refused("train", _VIOLATES)

@@ -22,17 +22,13 @@ def silent(found: Findings) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"token": "another"}, "Unauthorized"),
-        ({"token": None}, "system:anonymous"),
-        ({"trusted": False}, "certificate"),
-    ],
+    ("option", "value", "message"),
+    [("token", "another", "Unauthorized"), ("token", None, "system:anonymous"), ("trusted", False, "certificate")],
 )
 def test_a_refused_login_is_explained(
-    options: dict[str, object], message: str, gpu_pool: ApiServer, ask: Ask, tmp_path: Path
+    option: str, value: object, message: str, gpu_pool: ApiServer, ask: Ask, tmp_path: Path
 ) -> None:
-    found, fix = silent(ask(gpu_pool, kubeconfig=gpu_pool.kubeconfig(tmp_path, **options)))
+    found, fix = silent(ask(gpu_pool, kubeconfig=gpu_pool.kubeconfig(tmp_path, **{option: value})))
     assert message in found
     assert "log in again" in fix
 

@@ -92,9 +92,7 @@ def test_what_the_api_server_refuses_is_told_in_its_own_words(gpu_pool: ApiServe
         assert case.fix in found[row].fix
 
 
-def test_a_quota_that_is_used_up_is_a_warning_and_does_not_hide_what_is_wrong_with_nodes(
-    gpu_pool: ApiServer, ask: Ask
-) -> None:
+def test_a_quota_that_is_used_up_is_a_warning_and_hides_nothing_wrong_with_nodes(gpu_pool: ApiServer, ask: Ask) -> None:
     used_up = "exceeded quota: mu-grpo, requested: cpu=8,requests.memory=960Gi, used: cpu=8,requests.memory=5400Gi, "
     gpu_pool.refused["train"] = f"{used_up}limited: cpu=512,requests.memory=6Ti"
     spoiled.tainted(gpu_pool)

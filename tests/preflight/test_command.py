@@ -10,17 +10,14 @@ from tests.preflight.api_server import SECRET, TOKEN, ApiServer
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
 from tests.preflight.services import Flyte, Registry
 from tests.preflight.spoiled import no_key, without_gpus
-from tests.workflows.runs import words
+from tests.workflows.runs import assert_succeeded, words
 
 
-def test_a_run_that_can_start(
-    gpu_pool: ApiServer, registry: Registry, flyte: Flyte, bucket: str, tmp_path: Path
-) -> None:
+def test_a_run_can_start(gpu_pool: ApiServer, registry: Registry, flyte: Flyte, bucket: str, tmp_path: Path) -> None:
     images = registry.holding("team/mu-grpo", TAG)
     deployment, kubeconfig = deployment_of("gpu-4", tmp_path, images=images), gpu_pool.kubeconfig(tmp_path)
     arguments = ["preflight", "--config", str(CONFIG), "--flyte", flyte.url, f"store={bucket}/runs"]
-    done = command(*arguments, MU_GRPO_DEPLOYMENT=str(deployment), KUBECONFIG=str(kubeconfig))
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = assert_succeeded(command(*arguments, MU_GRPO_DEPLOYMENT=str(deployment), KUBECONFIG=str(kubeconfig)))
     text = words(done.stdout)
     for row in (
         "a run in mu-grpo-development",

@@ -14,6 +14,9 @@ from tests.preflight.services import WORKFLOW, Answer, Flyte, HttpServer, Regist
 from tools.s3 import S3, free_port, server
 
 SECONDS = 5
+TOO_MANY, LOGIN = "answers 429 Too Many Requests", "asks for a login, which is not tried here"
+TOO_OLD = ("warning", ": a shard that is tried often stops its propeller", "Upgrade Flyte to 1.16.4 or newer")
+VERSION, WORKFLOWS = "/api/v1/version", f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}"
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +165,6 @@ def test_an_image_that_the_registry_does_not_have(login: str, registry: Registry
     assert "on 1 of 2 nodes: pods on other nodes cannot start" in some.found
 
 
-TOO_MANY, LOGIN = "answers 429 Too Many Requests", "asks for a login, which is not tried here"
-
-
 @pytest.mark.parametrize(
     ("answer", "found"),
     [
@@ -223,9 +223,6 @@ def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
     assert {one.method for one in flyte.asked} == {"GET"}
 
 
-TOO_OLD = ("warning", ": a shard that is tried often stops its propeller", "Upgrade Flyte to 1.16.4 or newer")
-
-
 @pytest.mark.parametrize("version", ["v1.16.4", "1.17.0-b0", "unknown", "", "v1.16.3", "v1.9.12"])
 def test_a_flyte_before_1_16_4_is_a_warning(version: str, flyte: Flyte) -> None:
     flyte.version = version
@@ -243,9 +240,6 @@ def test_a_workflow_that_is_not_registered_there(project: str, domain: str, flyt
     register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with MU_GRPO_DEPLOYMENT set"
     assert found.fix.startswith(register)
     assert f"flytectl create project --id {project}" in found.fix
-
-
-VERSION, WORKFLOWS = "/api/v1/version", f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}"
 
 
 @pytest.mark.parametrize(

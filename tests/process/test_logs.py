@@ -23,6 +23,20 @@ ref = Store.open(sys.argv[1]).ref
 for _ in range(2):
     run_once(ref, "prepare", "1", make, "text")
 """
+HANGING = """
+import io, sys, time
+from tasks.process.logs import bar, end_when_it_hangs
+end_when_it_hangs(1.0)
+sys.stderr = io.StringIO()  # As where output is captured.
+with bar("outer", 2) as outer:
+    with bar("inner", 1):
+        pass
+    for seconds in ({pause}, 0.6):
+        time.sleep(seconds)
+        outer.advance()
+time.sleep({after})
+print("ended")
+"""
 
 
 @pytest.mark.parametrize(
@@ -38,22 +52,6 @@ def test_each_level_shows_its_messages(level: str, progress: bool, found: bool, 
 def test_an_unknown_level_is_named(tmp_path: Path) -> None:
     done = run_python(PROGRAM, str(tmp_path / "store"), MU_GRPO_LOG_LEVEL="loud")
     assert "MU_GRPO_LOG_LEVEL: got 'loud'; allowed: debug, info, warning" in done.stderr
-
-
-HANGING = """
-import io, sys, time
-from tasks.process.logs import bar, end_when_it_hangs
-end_when_it_hangs(1.0)
-sys.stderr = io.StringIO()  # As where output is captured.
-with bar("outer", 2) as outer:
-    with bar("inner", 1):
-        pass
-    for seconds in ({pause}, 0.6):
-        time.sleep(seconds)
-        outer.advance()
-time.sleep({after})
-print("ended")
-"""
 
 
 def run(pause: float, after: float) -> subprocess.CompletedProcess[str]:

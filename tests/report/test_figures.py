@@ -48,12 +48,6 @@ def tables(mu_grpo: SyntheticRun, mu_grpo_report: ArtifactRef) -> dict[str, Tabl
 
 
 @pytest.fixture(scope="module")
-def alternating(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a run whose stage refreshes its rollouts, without a veto."""
-    return report_of(make_run(tmp_path_factory.mktemp("grpo"), 1, preset="grpo", updates_per_rollout=4))
-
-
-@pytest.fixture(scope="module")
 def history(mu_grpo: SyntheticRun) -> History:
     return history_of(mu_grpo)
 
@@ -155,7 +149,7 @@ def test_accuracy_is_drawn_over_the_seconds_of_training(tables, history):
     assert column(tables["accuracy_over_time"], "", "avg@4") == [one.accuracy.value for one in history.evaluated]
 
 
-def test_the_time_line_holds_every_step(tables, history, alternating):
+def test_the_time_line_holds_every_step(tables, history, grpo):
     rows = tables["timeline"]
     bars = {task: sum(len(made) for (_, name), made in rows.items() if name == task) for _, task in rows}
     once = {"prepare_benchmark": 1, "prepare_policy": 1, "prepare_prompts": 4}
@@ -163,7 +157,7 @@ def test_the_time_line_holds_every_step(tables, history, alternating):
     ends = [row["x"] + row["y"] for made in rows.values() for row in made]
     assert max(ends) == pytest.approx(make_ledger(history).wall_clock)
     assert [row["y"] for row in rows["stage 2", "optimize"]] == pytest.approx([16.5])
-    of_a_stage = {task for stage, task in tables_of(alternating)["timeline"] if stage == "stage 1"}
+    of_a_stage = {task for stage, task in tables_of(report_of(grpo))["timeline"] if stage == "stage 1"}
     assert of_a_stage == {"prepare_prompts", "alternate", "evaluate"}
 
 

@@ -92,7 +92,7 @@ def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeyp
         ("../../../up", "not a manifest .* a file below"),
     ],
 )
-def test_a_manifest_that_others_changed_is_refused_and_written_again(
+def test_a_manifest_changed_by_others_is_refused_and_written_again(
     bucket: str, s3: S3, name: str, message: str
 ) -> None:
     store = Store.open(bucket)

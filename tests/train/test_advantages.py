@@ -17,6 +17,10 @@ from tasks.train.scoring import draws
 
 NAN = float("nan")
 LONGEST = 20
+rewards = st.sampled_from([0.0, 1.0, 0.1, 0.3, -0.5, NAN])
+some_groups = st.lists(st.lists(rewards, min_size=2, max_size=6), min_size=1, max_size=5)
+LOGAVGEXP = {"baseline": "logavgexp"}
+ONE, HALF = [1, 0, 0, 0], [1, 1, 0, 0]
 
 
 def settings(name: str, **over: Any) -> ObjectiveSettings:
@@ -68,10 +72,6 @@ def compared(rewards: Sequence[float], groups: Sequence[int] | None = None, **ov
 
 def scale(kind: str, **over: Any) -> dict[str, Any]:
     return {"advantage": {"scale": kind, **over}}
-
-
-LOGAVGEXP = {"baseline": "logavgexp"}
-ONE, HALF = [1, 0, 0, 0], [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,6 @@ def test_responses_without_a_reward_are_left_out_of_the_baseline(
     got = selected("grpo", groups, **scale(kind))
     assert got.advantage_R.tolist() == expected
     assert (got.groups, got.zero_variance_groups, got.unscored) == counts
-
-
-rewards = st.sampled_from([0.0, 1.0, 0.1, 0.3, -0.5, NAN])
-some_groups = st.lists(st.lists(rewards, min_size=2, max_size=6), min_size=1, max_size=5)
 
 
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=150)

@@ -39,14 +39,9 @@ def optimize(stage: str = "", **changes: object) -> OptimizeSettings:
 def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.TempPathFactory) -> Policies:
     store, policy = small
     jobs = []
-    for name, settings in {
-        "whole": optimize("2"),
-        "zero1": optimize("1"),
-        "zero2": optimize("2"),
-        "stopped": optimize("2"),
-        "zero3": optimize("3"),
-        "adapters": optimize("3", lora=LORA),
-    }.items():
+    stages = {"whole": "2", "zero1": "1", "zero2": "2", "stopped": "2", "zero3": "3", "adapters": "3"}
+    for name, stage in stages.items():
+        settings = optimize(stage, lora=LORA if name == "adapters" else None)
         rollout, mu = (WHOLE, STAGE) if name == "whole" else (ROLLOUT, 2)
         inputs = (rollout, VERIFY, settings, mu, policy, policy, shards, 0, 0)
         jobs.append(Job(name, inputs, {"operation": OFTEN}, stopped=name == "stopped"))

@@ -24,6 +24,14 @@ from tests.train.together import run_in_group
 
 E = math.e
 UNBOUNDED = Bounds(0.0, math.inf)
+# Squares of these are exact, and no mean of twelve of them is 0.04.
+eighths = st.sampled_from([0.125, 0.25, 0.375, 0.5, 1.0])
+signs = st.sampled_from([-1.0, 1.0])
+harmful = st.lists(st.tuples(eighths, signs), max_size=12)
+harmless = st.lists(st.tuples(eighths.map(lambda log: -log), signs), max_size=4)
+# A 64th off the eighths, so that no ratio is on an end of an interval.
+fractions = st.integers(0, 30).map(lambda n: Fraction(n, 8) + Fraction(1, 64))
+quarters = st.integers(-4, 4).map(lambda n: Fraction(n, 4))
 SPREAD = [E**log for log in (0.1, 0.2, 0.3, 0.6)]
 """The squares of the logarithms are .01, .04, .09, .36, of mean .125."""
 BALANCE: list[Response] = [(1.0, [1.5, 0.5]), (-1.0, [0.3, 0.3, 1.0, 1.0])]
@@ -76,13 +84,6 @@ def test_a_mean_that_is_over_its_threshold_by_rounding_alone_is_bounded_too() ->
                 assert low < 1 < high
 
 
-# Squares of these are exact, and no mean of twelve of them is 0.04.
-eighths = st.sampled_from([0.125, 0.25, 0.375, 0.5, 1.0])
-signs = st.sampled_from([-1.0, 1.0])
-harmful = st.lists(st.tuples(eighths, signs), max_size=12)
-harmless = st.lists(st.tuples(eighths.map(lambda log: -log), signs), max_size=4)
-
-
 @steady
 @given(harmful, harmless)
 def test_the_second_moments_interval_is_the_widest_that_a_loop_finds(
@@ -125,11 +126,6 @@ def test_the_second_moments_interval_is_the_widest_that_a_loop_finds(
 )
 def test_balance_worked_numbers(rows: list[Response], over: dict[str, Any], interval: tuple[float, float]) -> None:
     assert found(rows, bapo(**over)) == close(interval)
-
-
-# A 64th off the eighths, so that no ratio is on an end of an interval.
-fractions = st.integers(0, 30).map(lambda n: Fraction(n, 8) + Fraction(1, 64))
-quarters = st.integers(-4, 4).map(lambda n: Fraction(n, 4))
 
 
 @steady

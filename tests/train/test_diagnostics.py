@@ -26,6 +26,9 @@ from tests.train.test_objective import Response, any_settings, batch_of, nav, pr
 
 RATIOS = ["mean", "max", "p01", "p50", "p99"]
 HISTOGRAMS = list(EDGES)
+SENSITIVE = {"veto": {"kappa": 1.02}}
+"""Vetoes much of what the small policy learns from."""
+REWARDS = [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
 UPDATE: list[Response] = [
     (-1.0, [1.0, 0.5, 0.05, 2.0]),  # a trigger at 2 of 4, the last token vetoed
     (-2.0, [0.05, 3.0]),  # a trigger at 0 of 2, the last token vetoed
@@ -57,15 +60,9 @@ def test_diagnostics_worked_numbers(dtype: torch.dtype) -> None:
     assert {place - 15: count for place, count in enumerate(positive) if count} == {-15: 1, 9: 1}
     r = [1.0, 0.5, 0.05, 2.0, 0.05, 3.0, 1.0, 0.05, 6.0, 7.0]
     expected = {
-        "tokens": 10,
-        "responses": 5,
+        **{"tokens": 10, "responses": 5, "clip_fraction": 0.1, "veto_fraction": 0.2, "reject_fraction": 0.0},
+        **{"veto_fraction_negative": 2 / 7, "trigger_share_negative": 2 / 3, "trigger_position": 0.25},
         "loss": (1.55 + 0.1 + 1.0 - 5.05) / 10,
-        "clip_fraction": 0.1,
-        "veto_fraction": 0.2,
-        "reject_fraction": 0.0,
-        "veto_fraction_negative": 2 / 7,
-        "trigger_share_negative": 2 / 3,
-        "trigger_position": 0.25,
         "ess": sum(r) ** 2 / (10 * sum(x * x for x in r)),
         "kl_k1": -sum(map(math.log, r)) / 10,
         "kl_k3": sum(x - 1 - math.log(x) for x in r) / 10,
@@ -132,10 +129,6 @@ def test_single_numbers_of_a_row(rows: list[Response], settings: ObjectiveSettin
     assert {name: row[name] for name in expected} == expected
 
 
-SENSITIVE = {"veto": {"kappa": 1.02}}
-"""Vetoes much of what the small policy learns from."""
-
-
 def trained(small: Small, responses: Responses) -> StageResults:
     trainer = trainer_of(small, objective=SENSITIVE)
     return trainer.train(responses, planned(responses), 0, StageResults(len(responses.group_R), example_updates=[0, 2]))
@@ -191,9 +184,6 @@ def assert_close_rows(ones: list[Row], others: list[Row], within: float) -> None
         for name, value in one.items():
             close = name in ("ratio", "logp", "behavior_logp", "advantage")
             assert other[name] == (pytest.approx(value, rel=within, abs=within) if close else value), name
-
-
-REWARDS = [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,7 @@ from tests.train.together import FIRST, largest_difference, moments, run_in_grou
 
 KINDS = {**PACKABLE, **PADDED}
 SHARED = [
-    "logits with a bias",
-    "experts",
-    "convolution",
-    "recurrence in one layer",
-    "sinks",
+    *("logits with a bias", "experts", "convolution", "recurrence in one layer", "sinks"),
     "caps of attention and logits",
 ]
 
@@ -39,7 +35,6 @@ def sampled_by(folder: Path) -> Responses:
 def test_every_family_samples_learns_and_is_saved(kind: str, base: Path, store: Store, tmp_path: Path) -> None:
     policy = PolicySettings(path=str(brought(KINDS[kind], base, tmp_path / "brought")))
     folder = store.path(prepare_policy(store, policy, ArithmeticSettings(), "", 0))
-
     responses = sampled_by(folder)
     trainer = load_trainer(folder, settings(learning_rate=1e-2), 8, 0)
     results = trainer.train(responses, plan_batches(responses, 8, (0, 0)), 0)

@@ -20,6 +20,8 @@ from tests.train.batches import result_of, update
 steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
 Response = tuple[float, Sequence[float]]
 TWO: list[Response] = [(1.0, [2.0, 6.0]), (-1.0, [0.5, 0.05, 3.0, 1.0])]
+AGGREGATIONS = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"]
+"""The first two can count kept tokens alone."""
 BELOW = {"direction": "below", "kappa": 0.1}
 
 
@@ -53,10 +55,6 @@ def test_the_loss_of_minpro_is_clipped_by_the_ratio_of_each_token() -> None:
     batch = batch_of([(-1, [1.0, 0.5, 6.0, 0.05])], torch.float64)
     assert result_of(batch, preset("minpro")).surrogate_T.tolist() == close([1, 0.8, 3, 0.4])
     assert update([batch], preset("minpro")) == (close(1.3), close([0.25, 0, 0.75, 0]))
-
-
-AGGREGATIONS = ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"]
-"""The first two can count kept tokens alone."""
 
 
 @pytest.mark.parametrize(

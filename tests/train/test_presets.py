@@ -14,6 +14,8 @@ from tasks.train.tokens import TokenBatch
 from tests.train.batches import LONGEST, result_of, update, with_policies
 from tests.train.test_objective import BELOW, Response, batch_of, close, preset
 
+ONLY_GATED = ("grpo", "relaxed", "rec_twoside_is", "rec_ring_nois")
+"""Presets in which nothing but the gate can take a coefficient away."""
 RATIOS = [0.05, 0.3, 0.7, 1.0, 1.3, 3.5, 6.0]
 
 
@@ -238,10 +240,6 @@ def test_advantages_worked_numbers(name: str) -> None:
     got = group_advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), settings.advantage, draw_R)
     others = sorted(got[1:].tolist(), reverse=True)
     assert [float(got[0]), *others] == pytest.approx(ADVANTAGES[name], abs=1e-5)
-
-
-ONLY_GATED = ("grpo", "relaxed", "rec_twoside_is", "rec_ring_nois")
-"""Presets in which nothing but the gate can take a coefficient away."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

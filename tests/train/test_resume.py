@@ -67,13 +67,10 @@ def working(tmp_path: Path) -> Store:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"preset": "mu_grpo"},
+        *({"preset": name} for name in ("mu_grpo", "red_drop", "m2po", "off_policy_grpo")),
         {"preset": "mu_grpo", "warmup_updates": 4},
-        {"preset": "red_drop"},
-        {"preset": "m2po"},
         {"preset": "mu_grpo", "modifier": "mis"},
         {"preset": "decoupled_ppo", "objective": {"schedule": {"batches_per_proximal": 4}}},
-        {"preset": "off_policy_grpo"},
         {"preset": "grpo", "objective": {"regulariser": {"kind": "reference_kl", "coefficient": 0.1}}},
     ],
     ids=lambda changes: changes["preset"] + str(len(changes)),

@@ -18,6 +18,7 @@ from tests.train.test_trainer import engine_of
 
 FAST = 0.02
 """A learning rate that moves most ratios out of [0.8, 1.2] in one update."""
+UNCAPPED = {"ratio": {"behavior_cap": 1e6}}
 RowsOf = Callable[..., list[dict[str, Any]]]
 
 
@@ -49,9 +50,6 @@ def test_a_batch_is_used_for_as_many_updates_as_asked(small: Small, responses: R
 
 def schedule(batches_per_proximal: int, updates_per_batch: int = 1) -> dict[str, Any]:
     return {"schedule": {"batches_per_proximal": batches_per_proximal, "updates_per_batch": updates_per_batch}}
-
-
-UNCAPPED = {"ratio": {"behavior_cap": 1e6}}
 
 
 @pytest.mark.parametrize(

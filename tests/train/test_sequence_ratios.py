@@ -55,7 +55,6 @@ def test_tis_and_mis_multiply_any_preset(
     weights = [weight for _, row in rows for weight in by_loop([next(rest) for _ in row], level)]
     assume(all(abs(weight / bound - 1) > 1e-6 for weight in weights for bound in (0.5, 2.0)))
     factors = [min(w, 2.0) if modifier == "tis" else w * (0.5 <= w <= 2.0) for w in weights]
-
     settings = preset(name, modifier, mismatch={"level": level})
     plain, got = result(rows, preset(name), **policies), result(rows, settings, **policies)
     products = [c * factor for c, factor in zip(plain.coefficient_T.tolist(), factors, strict=True)]

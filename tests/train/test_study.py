@@ -13,6 +13,7 @@ from tools.runs import CONFIG, ROOT
 
 SMALL = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 "
 RUN = RunSettings.read(CONFIG, SMALL + "optimize.responses_per_update=16")
+ZERO = f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={ROOT / 'configs/deepspeed/zero2.json'}"
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +74,6 @@ def test_the_updates_before_a_collapse_are_kept(start) -> None:
     assert "norm is nan at update 2" in start[0].manifest(made).facts["stopped"]
     assert told == list(range(1, len(told) + 1))
     assert 1 <= len(told) < 8
-
-
-ZERO = f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={ROOT / 'configs/deepspeed/zero2.json'}"
 
 
 @pytest.mark.parametrize(

@@ -73,20 +73,18 @@ def by_loop(row: list[tuple[Fraction, Fraction]], advantage: float, veto: VetoSe
         triggers.append((advantage < 0 or veto.advantage_sign == "all") and beyond[veto.direction])
     places = [place for place, trigger in enumerate(triggers) if trigger][getattr(veto, "trigger_count", 1) - 1 :]
     tau, window = places[0] if places else len(row), getattr(veto, "window", None) or len(row)
-    return [
-        (
-            trigger,
-            {
-                "off": False,
-                "suffix": tau < place <= tau + window,
-                "suffix_nontrigger": tau < place <= tau + window and not trigger,
-                "suffix_inclusive": tau <= place <= tau + window,
-                "response": bool(places),
-                "trigger_only": tau <= place and trigger,
-            }[veto.scope],
-        )
-        for place, trigger in enumerate(triggers)
-    ]
+
+    def vetoed(place: int, trigger: bool) -> bool:
+        return {
+            "off": False,
+            "suffix": tau < place <= tau + window,
+            "suffix_nontrigger": tau < place <= tau + window and not trigger,
+            "suffix_inclusive": tau <= place <= tau + window,
+            "response": bool(places),
+            "trigger_only": tau <= place and trigger,
+        }[veto.scope]
+
+    return [(trigger, vetoed(place, trigger)) for place, trigger in enumerate(triggers)]
 
 
 def allowed(values: dict[str, Any]) -> VetoSettings:

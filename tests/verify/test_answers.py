@@ -6,6 +6,14 @@ from hypothesis import strategies as st
 
 from tasks.verify.verdicts import Extracted, extract, extract_program
 
+PLAIN = st.text(alphabet=st.characters(exclude_characters="\\{}"), max_size=8)
+BALANCED = st.recursive(
+    PLAIN | st.sampled_from([r"\{", r"\}", r"\\", r"\frac"]),
+    lambda inner: st.lists(inner, max_size=4).map("".join) | inner.map("{{{}}}".format),
+    max_leaves=12,
+)
+PIECES = st.sampled_from([r"\boxed", r"\boxed{", "{", "}", "\\", " ", "\0", "\ud800", "5"])
+
 
 @pytest.mark.parametrize(
     ("response", "answer", "shows_working"),
@@ -26,15 +34,6 @@ from tasks.verify.verdicts import Extracted, extract, extract_program
 )
 def test_the_answer_is_the_last_box(response, answer, shows_working):
     assert extract(response) == Extracted(answer, shows_working)
-
-
-PLAIN = st.text(alphabet=st.characters(exclude_characters="\\{}"), max_size=8)
-BALANCED = st.recursive(
-    PLAIN | st.sampled_from([r"\{", r"\}", r"\\", r"\frac"]),
-    lambda inner: st.lists(inner, max_size=4).map("".join) | inner.map("{{{}}}".format),
-    max_leaves=12,
-)
-PIECES = st.sampled_from([r"\boxed", r"\boxed{", "{", "}", "\\", " ", "\0", "\ud800", "5"])
 
 
 @given(before=st.text(alphabet=st.characters(exclude_characters="\\")), answer=BALANCED, after=st.text("ab }{\n\0é"))

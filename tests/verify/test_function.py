@@ -9,53 +9,39 @@ import pytest
 
 from tasks.data.benchmarks import unreadable_golds
 from tasks.errors import SettingsError
-from tasks.settings import FunctionVerifySettings, SourceSettings, VerifySettings
+from tasks.settings import SourceSettings, VerifySettings
 from tasks.verify import Outcome
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Judgement
 from tasks.verify.worker import judgement_of
 
-REWARDS = """
-import os
-import subprocess
-import sys
-import time
+ENDS: dict[str, tuple[str, Outcome, float | None]] = {
+    "raises": ("raise KeyError(answer)", Outcome.CRASHED, None),
+    "loops": ("while True: pass", Outcome.TIMEOUT, None),
+    "eats": ("held.append(bytearray(8 << 30))", Outcome.CRASHED, None),
+    "exits": ("sys.exit(0)", Outcome.CRASHED, None),
+    "dies": ("os._exit(3)", Outcome.CRASHED, None),
+    "reads": ("return float(input())", Outcome.CRASHED, None),
+    "starts": ("subprocess.run(['head', '-n', '2'], check=True); return True", Outcome.CORRECT, 1.0),
+    "forks": ("os.fork() or sys.exit(3); os.wait(); return True", Outcome.CORRECT, 1.0),
+    "prints": ("print('noise', flush=True); return True", Outcome.CORRECT, 1.0),
+    "none": ("return None", Outcome.NO_ANSWER, 0.0),
+    "outcome": ("return Outcome.GOLD_UNPARSABLE", Outcome.GOLD_UNPARSABLE, None),
+    "": ("pass", Outcome.WRONG, -0.5),
+    "more": ("pass", Outcome.CORRECT, 3.5),
+}
+"""What the function does with a response, and the outcome and the reward that it then has."""
+BRANCHES = "".join(f"    if response == {response!r}:\n        {does}\n" for response, (does, *_) in ENDS.items())
+REWARDS = f"""
+import os, subprocess, sys
 
 from tasks.verify import Outcome
 
 print("noise of the module", flush=True)
 held = []
 
-
 def score(prompt, response, answer):
-    if response == "raises":
-        raise KeyError(answer)
-    if response == "loops":
-        while True:
-            pass
-    if response == "eats":
-        held.append(bytearray(8 << 30))
-    if response == "exits":
-        sys.exit(0)
-    if response == "reads":
-        return float(input())
-    if response == "starts":
-        subprocess.run(["head", "-n", "2"], check=True)
-        return True
-    if response == "forks":
-        if not os.fork():
-            sys.exit(3)
-        os.wait()
-        return True
-    if response == "dies":
-        os._exit(3)
-    if response == "prints":
-        print("noise", flush=True)
-        return True
-    if response == "none":
-        return None
-    if response == "outcome":
-        return Outcome.GOLD_UNPARSABLE
+{BRANCHES}
     return len(response) - 2.5 + (prompt == "P") + (answer == "A")
 """
 
@@ -69,29 +55,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def function_settings(**given: object) -> FunctionVerifySettings:
+def function_settings(**given: object) -> VerifySettings:
     values = {"kind": "function", "function": "my_rewards:score", "workers": 1, "deadline_seconds": 1.0, **given}
-    settings = VerifySettings.parse(values)
-    assert isinstance(settings, FunctionVerifySettings)
-    return settings
+    return VerifySettings.parse(values)
 
 
 def test_the_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixture[str]) -> None:
-    expected = {
-        "raises": (Outcome.CRASHED, None),
-        "loops": (Outcome.TIMEOUT, None),
-        "eats": (Outcome.CRASHED, None),
-        "exits": (Outcome.CRASHED, None),
-        "dies": (Outcome.CRASHED, None),
-        "reads": (Outcome.CRASHED, None),
-        "starts": (Outcome.CORRECT, 1.0),
-        "forks": (Outcome.CORRECT, 1.0),
-        "prints": (Outcome.CORRECT, 1.0),
-        "none": (Outcome.NO_ANSWER, 0.0),
-        "outcome": (Outcome.GOLD_UNPARSABLE, None),
-        "": (Outcome.WRONG, -0.5),
-        "more": (Outcome.CORRECT, 3.5),
-    }
+    expected = {response: (outcome, reward) for response, (_, outcome, reward) in ENDS.items()}
     with Verifier(function_settings()) as verifier:
         verdicts = verifier.verify([("A", response, "P") for response in [*expected, None]])
         again = verifier.verify([("B", "raises", "P"), ("B", "more", "Q")])
@@ -112,11 +82,7 @@ def test_the_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixt
         (np.float32(2), (Outcome.CORRECT, 2.0)),
         (np.array(0.5), (Outcome.WRONG, 0.5)),
         (Outcome.WRONG, (Outcome.WRONG, None)),
-        ("correct", (Outcome.CRASHED, None)),
-        (math.nan, (Outcome.CRASHED, None)),
-        (math.inf, (Outcome.CRASHED, None)),
-        (1e300, (Outcome.CRASHED, None)),
-        (np.zeros(2), (Outcome.CRASHED, None)),
+        *((value, (Outcome.CRASHED, None)) for value in ("correct", math.nan, math.inf, 1e300, np.zeros(2))),
     ],
     ids=repr,
 )

@@ -24,13 +24,8 @@ HOSTILE = {
     "2000 digits": ("42", "9" * 2000),
     "a hanging gold answer": (HANGS, "0.5"),
 }
-
-
-@pytest.fixture(scope="module")
-def verifier():
-    """One worker, so that an answer comes to the worker, or the successor of the worker, that had the last one."""
-    with Verifier(settings(workers=1, deadline_seconds=1.0)) as verifier:
-        yield verifier
+VERIFIER = settings(workers=1, deadline_seconds=1.0)
+"""One worker, so that an answer comes to the worker, or the successor of the worker, that had the last one."""
 
 
 @pytest.mark.parametrize(("gold", "answer"), HOSTILE.values(), ids=HOSTILE.keys())

@@ -12,6 +12,16 @@ from tasks.verify.step import verify_rollouts
 from tests.cli.synthetic import write
 from tests.verify.helpers import HANGS, boxed, workers_of
 
+ONE = VerifySettings(workers=1, deadline_seconds=30.0)
+ROWS = [
+    ("a", 0, "42", f"so {boxed('42')}", 4, "stop"),
+    ("a", 1, "42", boxed("43"), 2, "stop"),
+    ("b", 0, "1/2", boxed("0.5"), 3, "stop"),
+    ("b", 1, "1/2", "on and on", 9, "length"),
+    ("c", 0, "?", boxed("1"), 2, "stop"),
+]
+MISSING = ("c", 1, "?", "", 0, "missing")
+
 
 def shard(store, rows):
     """A rollouts artifact of (prompt_id, sample_index, answer, response, response tokens, finish reason)."""
@@ -24,42 +34,23 @@ def shard(store, rows):
     return write(store, "rollouts", {"rollouts.parquet": (table, ROLLOUTS)})
 
 
-ONE = VerifySettings(workers=1, deadline_seconds=30.0)
-ROWS = [
-    ("a", 0, "42", f"so {boxed('42')}", 4, "stop"),
-    ("a", 1, "42", boxed("43"), 2, "stop"),
-    ("b", 0, "1/2", boxed("0.5"), 3, "stop"),
-    ("b", 1, "1/2", "on and on", 9, "length"),
-    ("c", 0, "?", boxed("1"), 2, "stop"),
-]
-MISSING = ("c", 1, "?", "", 0, "missing")
-
-
 def test_verdicts_and_facts(store):
     shards = [shard(store, ROWS[:2]), shard(store, [*ROWS[2:], MISSING])]
     ref = verify_rollouts(store, ONE, shards, stage=0, seed=3)
     table = read_table(store.path(ref) / "verdicts.parquet")
     manifest = store.manifest(ref)
     assert table.schema == VERDICTS
-    assert table.to_pylist() == [
-        dict(zip(VERDICTS.names, row, strict=True))
-        for row in [
-            ("a", 0, "correct", 1.0, "42", True),
-            ("a", 1, "wrong", 0.0, "43", False),
-            ("b", 0, "correct", 1.0, "0.5", False),
-            ("b", 1, "no_answer", 0.0, None, False),
-            ("c", 0, "gold_unparsable", None, "1", False),
-            ("c", 1, "missing", None, None, False),
-        ]
+    assert [tuple(row.values()) for row in table.to_pylist()] == [
+        ("a", 0, "correct", 1.0, "42", True),
+        ("a", 1, "wrong", 0.0, "43", False),
+        ("b", 0, "correct", 1.0, "0.5", False),
+        ("b", 1, "no_answer", 0.0, None, False),
+        ("c", 0, "gold_unparsable", None, "1", False),
+        ("c", 1, "missing", None, None, False),
     ]
-    assert manifest.facts == {
-        "responses": 6,
-        "outcomes": {"correct": 2, "wrong": 1, "no_answer": 1, "gold_unparsable": 1, "missing": 1},
-        "reward": 0.5,
-        "working": 0.2,
-        "response_tokens": 4.0,
-        "truncated": 0.2,
-    }
+    outcomes = {"correct": 2, "wrong": 1, "no_answer": 1, "gold_unparsable": 1, "missing": 1}
+    means = {"reward": 0.5, "working": 0.2, "response_tokens": 4.0, "truncated": 0.2}
+    assert manifest.facts == {"responses": 6, "outcomes": outcomes, **means}
     assert manifest.parents == {"rollouts": shards}
     assert manifest.seed == 3
     assert manifest.settings == ONE.model_dump(mode="json")

@@ -49,7 +49,6 @@ def test_a_reward_function_of_ones_own(tmp_path: Path) -> None:
     # A function extracts no answer, so nothing says whether a response shows its working.
     assert {one.facts["working"] for one in store.manifests("verdicts")} == {None}
     assert all(json.loads((store.path(one.ref) / ACCURACY_FILE).read_text())["working"] is None for one in evaluations)
-
     file.write_text(REWARDS.replace("return 1 /", "return 2 /"))
     edited = steps(runner.made("mu_grpo_1", "--overrides", CHANGES))
     assert "stage 1 verify" in edited

@@ -20,9 +20,7 @@ def shards(learner: Learner) -> list[ArtifactRef]:
 
 
 @pytest.mark.parametrize("preset", ["mu_grpo", "red_drop"])
-def test_mu_of_a_whole_stage_equals_the_staged_workflow(
-    learner: Learner, shards: list[ArtifactRef], preset: str
-) -> None:
+def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Learner, shards: list[ArtifactRef], preset: str) -> None:
     store, policy = learner
     rollouts, verdicts = prepare_verdicts(store, policy)
     optimize = OptimizeSettings.parse({"preset": preset, "responses_per_update": 16, "learning_rate": 1e-4})

@@ -22,6 +22,10 @@ from tools import ROOT
 from tools.forked import Runner
 from tools.runs import steps
 
+OPERATION = (
+    "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1 operation.tracker.kind=wandb verify.workers=2"
+)
+
 
 def test_accuracy_rises(finished: Finished) -> None:
     (summary,) = (run.summary for run in all_runs(finished.store))
@@ -96,11 +100,6 @@ def test_a_second_run_executes_nothing(finished: Finished) -> None:
     assert _table(again) == _table(output)
 
 
-OPERATION = (
-    "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1 operation.tracker.kind=wandb verify.workers=2"
-)
-
-
 def work(output: str) -> set[str]:
     titles = [[word for word in title.split() if word.isalpha()] for title in steps(output)]
     return {"evaluate" if "evaluate" in words else words[-1] for words in titles}
@@ -166,7 +165,6 @@ def test_another_benchmark_runs_nothing_else(finished: Finished, tmp_path: Path)
         assert policy.accuracy.value == pytest.approx((held_out.accuracy.value + mine.accuracy.value) / 2)
         assert share(held_out.accuracy) in output
     assert "mean of 2" in told
-
     (tmp_path / "mine.jsonl").write_text('{"prompt": "11+5=", "answer": "16"}\n')
     own = {"name": "mine", "source": {"path": str(tmp_path / "mine.jsonl")}}
     evaluate = json.dumps({"max_new_tokens": 16, "benchmarks": [own]})

@@ -25,7 +25,6 @@ def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
     (tmp_path / "policy" / "manifest.json").unlink()
     rows = [{"prompt": problem.prompt, "answer": str(problem.answer)} for problem in split([1], 0.1)[0][:300]]
     (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
     runner = Runner(tmp_path)
     policy = ["--policy", json.dumps({"path": str(tmp_path / "policy")})]
     prompts = ["--prompts", json.dumps({"path": str(tmp_path / "problems.jsonl"), "prompts_per_stage": 32})]
@@ -34,7 +33,6 @@ def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
     assert "warm start" not in steps(told)
     assert "mu_grpo, mu 2, seed 0: 2 updates" in told
     assert steps(runner.made(*command)) == []
-
     with (tmp_path / "problems.jsonl").open("a") as lines:
         lines.write('{"prompt": "1+1=", "answer": "2"}\n')
     refused = refusal_text(runner.run("retrain_1", *command[1:]))

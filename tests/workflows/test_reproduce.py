@@ -34,17 +34,9 @@ def experiment() -> dict[str, Any]:
     easy = {"name": "easy", "problems": 20, "source": {"arithmetic": {"levels": [1]}}}
     hard = {"name": "hard", "problems": 10, "source": {"arithmetic": {"levels": [2]}}}
     common["evaluate"] = {"benchmarks": [easy, hard], "samples_per_problem": 2, "max_new_tokens": 16}
-    return {
-        "models": {"tiny": policy},
-        "systems": {
-            "mu_grpo": {"optimize": {"preset": "mu_grpo"}},
-            "grpo": {"optimize": {"preset": "grpo"}, "updates_per_rollout": 1},
-            "m2po": {"optimize": {"preset": "m2po"}},
-        },
-        "common": common,
-        "seeds": [0],
-        "margin": 0.1,
-    }
+    systems: dict[str, Any] = {name: {"optimize": {"preset": name}} for name in ("mu_grpo", "grpo", "m2po")}
+    systems["grpo"]["updates_per_rollout"] = 1
+    return {"models": {"tiny": policy}, "systems": systems, "common": common, "seeds": [0], "margin": 0.1}
 
 
 @pytest.fixture(scope="module")

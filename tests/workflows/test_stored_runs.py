@@ -15,6 +15,8 @@ from tests.workflows.runs import Finished, refusal_text
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
+NONE_HELD_OUT = '{"path": "a.jsonl", "prompts_per_stage": 1, "held_out_share": 0}'
+
 
 @pytest.fixture
 def copied(finished: Finished, tmp_path: Path) -> Runner:
@@ -60,10 +62,7 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
         ("evaluation", [], "prompts.prompts_per_stage: missing. This field has no default and must be given."),
         (
             "evaluation",
-            [
-                *("--evaluate", '{"max_new_tokens": 8}'),
-                *("--prompts", '{"path": "a.jsonl", "prompts_per_stage": 1, "held_out_share": 0}'),
-            ],
+            ["--evaluate", '{"max_new_tokens": 8}', "--prompts", NONE_HELD_OUT],
             "evaluate.benchmarks: held_out with prompts.held_out_share 0, so it has no problems; allowed: a larger",
         ),
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),

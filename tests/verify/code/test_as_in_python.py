@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import asserts, calls, code_settings, fenced, texts
 
@@ -76,12 +75,7 @@ RESULTS = {
     "no function": ('{"inputs": ["1", "2"], "outputs": ["2", "3"], "fn_name": null}', "print(int(input()) + 1)"),
     "a number of LiveCodeBench's length, read and written": (texts((LARGE, LARGE)), "print(int(input()))"),
 }
-
-
-@pytest.fixture(scope="module")
-def verifier():
-    with Verifier(code_settings()) as verifier:
-        yield verifier
+VERIFIER = code_settings()
 
 
 def outcome(verifier, gold, program):

@@ -120,12 +120,7 @@ ENDLESS = {
     "sleeps": "import time; time.sleep(600)",
     "waits for itself": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
 }
-
-
-@pytest.fixture(scope="module")
-def verifier():
-    with Verifier(code_settings(memory_mib=256, output_mib=1, threads=16)) as verifier:
-        yield verifier
+VERIFIER = code_settings(memory_mib=256, output_mib=1, threads=16)
 
 
 @pytest.mark.parametrize(("gold", "program"), HOSTILE.values(), ids=HOSTILE.keys())
