@@ -106,10 +106,13 @@ def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
 @pytest.mark.parametrize(
     ("refills", "responses", "steps"),
     [
+        (True, 0, 0),
         (True, 1, 100),  # A call ends with its longest response.
-        *((True, 0, 0), (True, 64, 100), (True, 640, 640 * 20 / 64 + 100 - 20)),
+        (True, 64, 100),
+        (True, 640, 640 * 20 / 64 + 100 - 20),
+        (False, 64, 100),
         (False, 65, 200),  # There is a second batch.
-        *((False, 64, 100), (False, 640, 1000)),
+        (False, 640, 1000),
     ],
 )
 def test_decode_steps_of_a_call(refills: bool, responses: int, steps: float) -> None:
@@ -155,7 +158,9 @@ def test_how_often_a_response_passes_through_the_model(values: dict[str, object]
         ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0, (0, 0.5)),
         # Without the constraint, a rate would be negative.
         ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], 0, (0, 5050 / 10200)),
-        *(([(0.0, 10.0, 5.0)], 0, (0, 0.5)), ([(2.0, 0.0, 5.0)], 0, (2.5, 0)), ([(0.0, 0.0, 5.0)], 0, (0, 0))),
+        ([(0.0, 10.0, 5.0)], 0, (0, 0.5)),
+        ([(2.0, 0.0, 5.0)], 0, (2.5, 0)),
+        ([(0.0, 0.0, 5.0)], 0, (0, 0)),
     ],
 )
 def test_two_rates_from_measurements(points: list[tuple], share: float, expected: tuple[float, float]) -> None:

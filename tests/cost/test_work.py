@@ -106,9 +106,12 @@ def test_states_are_written_as_often_as_they_are_due(mu: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "mu"),
     [
-        *(("", 4), ("optimize.responses_per_update=8192", 4)),
-        *((f"prompts.prompts_per_stage={prompts}", mu) for prompts, mu in ((192, 3), (64, 1))),
-        *((f"optimize.objective.schedule.updates_per_batch={times}", mu) for times, mu in ((8, 8), (2, 4))),
+        ("", 4),
+        ("optimize.responses_per_update=8192", 4),
+        ("prompts.prompts_per_stage=192", 3),
+        ("prompts.prompts_per_stage=64", 1),
+        ("optimize.objective.schedule.updates_per_batch=8", 8),
+        ("optimize.objective.schedule.updates_per_batch=2", 4),
         ("updates_per_rollout=8", 8),  # An alternating run keeps its own value.
     ],
 )
@@ -133,10 +136,18 @@ def test_one_process_worked_numbers() -> None:
         "optimize.responses_per_update=16 evaluate.problems=10",
     )
     engine = EngineRates(refills=False, rows=512, step=0.1, row=0.01)
-    starts = {"verifier": 3.0, "engine": 4.0, "trainer": 5.0, "pod": 20.0}
-    assumed = {f"{name}_start_seconds": seconds for name, seconds in starts.items()}
-    assumed |= {"update_seconds": 2.0, "answer_seconds": 0.001, "switch_seconds": 0.5, "prompt_tokens": 0.0}
-    assumed |= {"response_share": 8.0 / run.rollout.max_new_tokens, "store_gb_per_second": math.inf}
+    assumed = {
+        "response_share": 8.0 / run.rollout.max_new_tokens,
+        "prompt_tokens": 0.0,
+        "update_seconds": 2.0,
+        "answer_seconds": 0.001,
+        "verifier_start_seconds": 3.0,
+        "switch_seconds": 0.5,
+        "engine_start_seconds": 4.0,
+        "trainer_start_seconds": 5.0,
+        "pod_start_seconds": 20.0,
+        "store_gb_per_second": math.inf,
+    }
     each = COSTS.assumptions.model_copy(update=assumed)
     rates = Rates(each, frozenset(), engine, engine, trained_token=0.1, scored_token=0.05, base=30.0, rest=0.5)
     shape, here = shape_of(run.policy), pool_of(run, 0, None, COSTS, None)
@@ -144,9 +155,12 @@ def test_one_process_worked_numbers() -> None:
     generate = 2 * 2 * (0.1 * 16 + 0.01 * 32 * 8)  # stages x shards x one call of 32 responses
     evaluate = 3 * (0.1 * 16 * 2 + 0.01 * 50 * 8 + 3.0 + 0.001 * 50)  # sampled and greedy, then verified
     both = {
-        **{"warm_start": 30, "load": 3 * 4.0 + 2 * 5.0, "verify": 2 * (3.0 + 0.001 * 64)},
+        "warm_start": 30,
+        "load": 3 * 4.0 + 2 * 5.0,
+        "verify": 2 * (3.0 + 0.001 * 64),
         "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
-        **{"evaluate": evaluate, "start": 20},
+        "evaluate": evaluate,
+        "start": 20,
     }
     assert staged.seconds == pytest.approx({**both, "generate": generate, "rest": 2 * 0.5})
     assert staged.wall_seconds == pytest.approx(sum(staged.seconds.values()))

@@ -21,9 +21,13 @@ from tests.experiments.planted import PASS, ROW, Sampled, planted, sampled
 
 PHASES = {"load": 1.0, "verify": 2.0, "logp": 3.0, "optimize": 30.0, "rest": 4.0}
 CAUSE_OF = {
-    **dict.fromkeys(("switch", "load"), speedup.SWITCHES),
-    **{"verify": speedup.VERIFY, "logp": speedup.LOGP, "optimize": speedup.UPDATES},
-    **dict.fromkeys(("rest", "save"), speedup.STORAGE),
+    "switch": speedup.SWITCHES,
+    "load": speedup.SWITCHES,
+    "verify": speedup.VERIFY,
+    "logp": speedup.LOGP,
+    "optimize": speedup.UPDATES,
+    "rest": speedup.STORAGE,
+    "save": speedup.STORAGE,
     "start": "",  # The start of the verifier's workers is no cause.
 }
 UNEVEN = np.random.default_rng(0).integers(2, 30, 64).tolist()

@@ -10,9 +10,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from tasks.models.loading import load_tokenizer
 
 shaped = AutoConfig.for_model
+SHAPE = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
 LAYERS = {"num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 40}
-SHAPE = {**LAYERS, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
-SHAPE["max_position_embeddings"] = 64
 FAMILIES = {
     "qwen3": shaped("qwen3", **SHAPE, head_dim=8, tie_word_embeddings=True),
     "qwen2": shaped("qwen2", **SHAPE, tie_word_embeddings=False),

@@ -117,19 +117,28 @@ class SyntheticRun:
             phases = {} if colocated else {"load": 0.4, "generate": 9.0 + shard}
             shards.append(self._write("rollouts", rollout, parents, phases, {"responses": f"{own} {shard}"}))
         outcomes = {"correct": round(512 * skill), "wrong": 500 - round(512 * skill), "no_answer": 11, "timeout": 1}
-        rates: dict[str, Any] = {"outcomes": outcomes, "responses": 512, "reward": skill, "working": skill}
-        rates |= {"response_tokens": float(self.length), "truncated": 0.01}
+        rates = {
+            "responses": 512,
+            "reward": skill,
+            "working": skill,
+            "response_tokens": float(self.length),
+            "truncated": 0.01,
+        }
         phases = {} if colocated else {"load": 0.1, "verify": 2.5}
         parents = {"rollouts": shards}
-        verdicts = self._write("verdicts", VerifySettings(), parents, phases, {"v": own}, **rates)
+        verdicts = self._write("verdicts", VerifySettings(), parents, phases, {"v": own}, outcomes=outcomes, **rates)
         examples = example_rows(self.stage, self.updates_per_stage, self.length, self.preset)
         metrics = [self._update(place) for place in range(self.updates_per_stage)]
         settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)
         phases = {"load": 0.5, "logp": 1.5, "optimize": 14.0}
         if colocated:
             phases |= {"generate": 24.0, "verify": 2.6, "switch": 6.0}
-        files = {"weights": own, "examples.parquet": (examples, EXAMPLES), "tokenizer.json": tokenizer_json()}
-        files["metrics.parquet"] = (metrics, metrics_schema(list(metrics[0])))
+        files = {
+            "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
+            "weights": own,
+            "examples.parquet": (examples, EXAMPLES),
+            "tokenizer.json": tokenizer_json(),
+        }
         facts = {
             **{"stage": self.stage, "updates": self.stage * self.updates_per_stage, "preset": self.preset},
             **{"updates_per_rollout": self.updates_per_rollout, "zero_variance_groups": 11, "groups": 64},
@@ -139,11 +148,15 @@ class SyntheticRun:
         self.policy = self._write("policy", settings, parents, phases, files, **facts)
 
     def evaluate(self) -> None:
-        skill = self._skill(self.stage)
+        skill, spread = self._skill(self.stage), 0.03
+        estimate = {"value": skill, "low": skill - spread, "high": skill + spread}
         metrics: dict[str, Any] = {
-            **{"benchmark": "held_out", "policy": self.policy.digest, "k": K, "problems": PROBLEMS},
-            "accuracy": {"value": skill, "low": skill - 0.03, "high": skill + 0.03},
+            "benchmark": "held_out",
+            "accuracy": estimate,
             "greedy": {"value": skill + 0.04, "low": skill - 0.02, "high": skill + 0.09},
+            "policy": self.policy.digest,
+            "k": K,
+            "problems": PROBLEMS,
             "working": {"value": 1.05 * skill, "low": 1.02 * skill, "high": 1.08 * skill},
             "response_tokens": self.length * (0.6 + 0.5 * skill),
             "truncated": 0.002,
@@ -188,16 +201,19 @@ class SyntheticRun:
         done = self.stage - 1 + place / self.updates_per_stage
         noise = float(self.random.normal())
         row: dict[str, Any] = {
-            **{"stage": self.stage, "staleness": staleness, "loss": 0.01 * noise},
+            "stage": self.stage,
             "update": (self.stage - 1) * self.updates_per_stage + place + 1,
+            "staleness": staleness,
             **{"learning_rate": 1e-4, "gate_low": 0.0, "gate_high": 5.0, "responses": 16, "tokens": 16 * self.length},
             **{"reject_fraction": 0.0, "zero_advantage_share": 0.1},
             "grad_norm": 0.5 + 0.4 * age + 0.1 * abs(noise),
             "reward": min(1.0, max(0.0, self._skill(math.floor(done)) + 0.05 * noise)),
             "response_tokens": self.length * (0.6 + 0.5 * self._skill(done)) + 0.4 * noise,
+            "loss": 0.01 * noise,
             "clip_fraction": 0.03 * age / self.stage + 0.002 * abs(noise) * age,
             "veto_fraction": 0.06 * age / self.stage + 0.004 * abs(noise) * age,
-            **{"veto_fraction_negative": 0.15 * age, "trigger_share_negative": 0.2 * age},
+            "veto_fraction_negative": 0.15 * age,
+            "trigger_share_negative": 0.2 * age,
             "trigger_position": 0.4 if age else None,
             "ess": 1 - 0.3 * age - 0.02 * abs(noise) * age,
             "kl_k1": 0.02 * age + 0.005 * noise * age,

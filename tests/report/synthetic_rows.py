@@ -36,11 +36,18 @@ def sample_rows(stage: int, skill: float) -> list[dict[str, Any]]:
             if place in (33, 39):  # One turns wrong, and the hostile one stays wrong.
                 right = place == 33 and stage == 0
             text = f"7*8=56;{a}+56={answer};\\boxed{{{answer}}}" if right else f"\\boxed{{{int(answer) + 3}}}"
-            asked = {key: one[key] for key in ("prompt_id", "level", "prompt", "answer")}
-            told = {"response": HOSTILE if place == 39 else text, "response_tokens": len(text), "finish_reason": "stop"}
-            outcome = "correct" if right else "no_answer" if place == 39 else "wrong"
-            judged = {"outcome": outcome, "reward": float(right), "shows_working": right}
-            rows.append({**asked, "sample_index": index, **told, **judged})
+            rows.append(
+                {
+                    **{key: one[key] for key in ("prompt_id", "level", "prompt", "answer")},
+                    "sample_index": index,
+                    "response": HOSTILE if place == 39 else text,
+                    "response_tokens": len(text),
+                    "finish_reason": "stop",
+                    "outcome": "correct" if right else "no_answer" if place == 39 else "wrong",
+                    "reward": float(right),
+                    "shows_working": right,
+                }
+            )
     # The hostile problem comes first, so that it is among the examples.
     return sorted(rows, key=lambda row: row["prompt_id"] != "L2:49+7*8")
 
@@ -54,14 +61,24 @@ def example_rows(stage: int, updates_per_stage: int, length: int, preset: str) -
             trigger = [not reward and update > 1 and place == 3 for place in range(count)]
             vetoed = [any(trigger) and preset == "mu_grpo" and place > 3 for place in range(count)]
             logp = [-0.5 + 0.125 * (place % 4) * (update > 1) for place in range(count)]
-            when = {"stage": stage, "update": (stage - 1) * updates_per_stage + update, "staleness": update - 1}
-            told = {"reward": reward, "advantage": 2 * reward - 1, "prompt_token_ids": [1, 2]}
-            tokens: dict[str, Any] = {"logp": logp, "behavior_logp": [-0.5] * count}
-            tokens["response_token_ids"] = [place % len(VOCABULARY) for place in range(count)]
-            tokens["ratio"] = [math.exp(value + 0.5) for value in logp]
-            marks = {"trigger": trigger, "vetoed": vetoed, "rejected": [False] * count}
-            marks["clipped"] = [place == 1 for place in range(count)]
-            rows.append({**when, **told, **tokens, **marks})
+            rows.append(
+                {
+                    "stage": stage,
+                    "update": (stage - 1) * updates_per_stage + update,
+                    "staleness": update - 1,
+                    "reward": reward,
+                    "advantage": 2 * reward - 1,
+                    "prompt_token_ids": [1, 2],
+                    "response_token_ids": [place % len(VOCABULARY) for place in range(count)],
+                    "ratio": [math.exp(value + 0.5) for value in logp],
+                    "logp": logp,
+                    "behavior_logp": [-0.5] * count,
+                    "clipped": [place == 1 for place in range(count)],
+                    "trigger": trigger,
+                    "vetoed": vetoed,
+                    "rejected": [False] * count,
+                }
+            )
     return rows
 
 

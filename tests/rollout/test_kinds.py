@@ -15,7 +15,12 @@ from tests.models.families import PACKABLE, PADDED, brought
 
 pytest.importorskip("vllm")
 KINDS = [
-    *("windows and others", "experts", "logits divided", "logits multiplied", "places by ALiBi", "sinks"),
+    "windows and others",
+    "experts",
+    "logits divided",
+    "logits multiplied",
+    "places by ALiBi",
+    "sinks",
     "caps of attention and logits",
 ]
 

@@ -60,9 +60,15 @@ def test_diagnostics_worked_numbers(dtype: torch.dtype) -> None:
     assert {place - 15: count for place, count in enumerate(positive) if count} == {-15: 1, 9: 1}
     r = [1.0, 0.5, 0.05, 2.0, 0.05, 3.0, 1.0, 0.05, 6.0, 7.0]
     expected = {
-        **{"tokens": 10, "responses": 5, "clip_fraction": 0.1, "veto_fraction": 0.2, "reject_fraction": 0.0},
-        **{"veto_fraction_negative": 2 / 7, "trigger_share_negative": 2 / 3, "trigger_position": 0.25},
+        "tokens": 10,
+        "responses": 5,
         "loss": (1.55 + 0.1 + 1.0 - 5.05) / 10,
+        "clip_fraction": 0.1,
+        "veto_fraction": 0.2,
+        "reject_fraction": 0.0,
+        "veto_fraction_negative": 2 / 7,
+        "trigger_share_negative": 2 / 3,
+        "trigger_position": 0.25,
         "ess": sum(r) ** 2 / (10 * sum(x * x for x in r)),
         "kl_k1": -sum(map(math.log, r)) / 10,
         "kl_k3": sum(x - 1 - math.log(x) for x in r) / 10,

@@ -21,7 +21,11 @@ from tests.train.together import FIRST, largest_difference, moments, run_in_grou
 
 KINDS = {**PACKABLE, **PADDED}
 SHARED = [
-    *("logits with a bias", "experts", "convolution", "recurrence in one layer", "sinks"),
+    "logits with a bias",
+    "experts",
+    "convolution",
+    "recurrence in one layer",
+    "sinks",
     "caps of attention and logits",
 ]
 
