@@ -34,6 +34,9 @@ FILE = "benchmark.json"
 _NAMED = 8
 """Largest number of gold answers in a message."""
 _SHOWN_CHARACTERS = 60
+_READER = 2
+"""Version of how files become rows. Raise it where the same files give other rows: the rows in a store that another
+version read tell nothing about a change of the files."""
 _NO_ANSWERS = frozenset({"proof", "notfound", "not found", "unknown", "none", "n/a", "null"})
 """Words that data sets have in place of an answer. A policy could earn the reward by writing them."""
 
@@ -129,6 +132,7 @@ def source_rows(
         "fields": [source.prompt, source.answer, source.id, source.gold],
         "share": source.share,
         "kind": kind,  # as the gold answers of mathematics lose dollar signs
+        "reader": _READER,
         "rows": _digest(rows),
     }
     if source.hub is not None:
@@ -140,16 +144,17 @@ def _digest(rows: Sequence[Row]) -> str:
     """Return the digest of rows as one JSON list, which is hashed row by row because tests of programs are long."""
     digest = hashlib.sha256()
     for place, row in enumerate(rows):
-        named = [row["prompt_id"], row.get("messages") or row["prompt"], row["answer"]]
+        named = [row["prompt_id"], row["prompt"], row.get("messages"), row["answer"], row["level"]]
         digest.update(f"{', ' if place else '['}{json.dumps(named)}".encode())
     digest.update(b"]" if rows else b"[]")
     return digest.hexdigest()
 
 
 def _check_unchanged(store: Store, data: dict[str, Any], setting: str) -> None:
+    same = ("hub", "files", "fields", "share", "kind", "reader")
     for manifest in store.manifests("prompts"):
         stored = manifest.facts.get("data") or {}
-        same_source = all(stored.get(name) == data[name] for name in ("hub", "files", "fields", "share", "kind"))
+        same_source = all(stored.get(name) == data[name] for name in same)
         same_version = any(data[name] and stored.get(name) == data[name] for name in ("revision", "commit"))
         if same_source and same_version and stored["rows"] != data["rows"]:
             raise DataError(
@@ -263,8 +268,9 @@ def _check_readable(unreadable: dict[str, str], problems: int, settings: Benchma
     summary = f"{len(unreadable)} of {problems} gold answers cannot be read by the verifier: {examples}"
     if len(unreadable) > settings.max_unreadable_share * problems:
         raise DataError(
-            f"{_setting(settings)}: {summary}. To fix it: correct them, or raise its max_unreadable_share "
-            f"({settings.max_unreadable_share:g}), and their problems count as not solved."
+            f"{_setting(settings)}: {summary}. To fix it: correct them (docs/verifying.md says what the verifier "
+            f"reads), or raise its max_unreadable_share ({settings.max_unreadable_share:g}), and their problems count "
+            "as not solved."
         )
     if unreadable:
         logger().warning("%s: %s; their problems count as not solved", settings.name, summary)

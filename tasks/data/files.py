@@ -6,6 +6,7 @@ import math
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -116,6 +117,8 @@ def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tup
                 field: field if field in schema.names else field.partition(".")[0] for field in (*fields, _ID, _LEVEL)
             }
             columns = [column for column in dict.fromkeys(column_of.values()) if column in schema.names]
+            if source.gold == "livecodebench":
+                columns = schema.names
             # If a column is missing, the row has all columns of the file, so that the error can name them.
             complete = all(column_of[field] in schema.names for field in fields)
             others = {} if complete else dict.fromkeys(schema.names, "")
@@ -160,7 +163,9 @@ def _parse_json(content: bytes, place: str) -> Any:
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8 ({error.reason} at byte {error.start}). Save the file as UTF-8.") from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: not JSON ({error}): {content[:80].decode(errors='replace')!r}") from None
+        start = content[:80].decode(errors="replace")
+        fix = "Write one JSON object in a line, or in a .json file one list of objects."
+        raise DataError(f"{place}: not JSON ({error}): {start!r}. {fix}") from None
 
 
 def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
@@ -258,6 +263,9 @@ def _gold(text: str, source: SourceSettings, kind: str) -> str:
         text = extract(text).answer or ""
     elif source.gold == "livecodebench" or kind != "math":
         return text
+    elif text.lstrip().startswith('["'):  # Skywork-OR1 has lists of answers as JSON.
+        with suppress(ValueError, RecursionError):
+            text = _text(json.loads(text), source.answer, several=True)
     return text.strip().strip("$").strip()
 
 

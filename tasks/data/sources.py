@@ -4,6 +4,7 @@ A mirror is a folder or an ``s3://`` prefix that holds the files of a data set a
 """
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from tasks.errors import DataError
 from tasks.settings import BenchmarkSettings, EvaluateSettings, PromptsSettings, SourceSettings
 from tasks.store.fetch import fetch, fingerprint, snapshot
 
+_SPLIT = re.compile(r"(?:train|test|valid(?:ation)?)(?=[-_.])")
+"""A split at the start of a file's name, such as ``train-00000-of-00001.parquet``, as data sets on the hub have it."""
 Sourced = TypeVar("Sourced", BenchmarkSettings, PromptsSettings)
 
 
@@ -46,6 +49,12 @@ def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
         raise DataError(f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}.")
     if {"dataset_dict.json", "state.json"} & {*names}:
         raise DataError(f"{setting}: {path} was made by datasets.save_to_disk; name a file made by Dataset.to_parquet.")
+    splits = sorted({found[0] for name in names if (found := _SPLIT.match(name))})
+    if len(splits) > 1:
+        raise DataError(
+            f"{setting}: {path} has files of several splits: {', '.join(splits)}. Name one file, or a folder with the "
+            "files of one split."
+        )
     return [(local / name, f"{path.rstrip('/')}/{name}") for name in names]
 
 

@@ -223,7 +223,7 @@ def _check_usable(unusable: Sequence[Unusable], total: int, settings: TrainingSe
         return
     first = unusable[0]
     name = first.place or f"prompt_id {first.prompt_id!r}"
-    hint = "" if first.place else " cannot be read by the verifier"
+    hint = "" if first.place else " cannot be read by the verifier (docs/verifying.md says what it reads)"
     others = f", also {_list_unusable(unusable[1:])}" if len(unusable) > 1 else ""
     raise DataError(
         f"{name}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on{others}; "

@@ -138,10 +138,20 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     before = source_fingerprint(source, str(tmp_path / "mirror"))
     os.utime(place, (0, 0))  # The pods of a run may have copies with other times.
     assert source_fingerprint(source, str(tmp_path / "mirror")) == before
-    place.write_bytes(lines(ROWS[:3]))
-    assert source_fingerprint(source, str(tmp_path / "mirror")) != before
-    with pytest.raises(DataError, match=rf"some/set changed under its revision {FIRST}"):
-        prepare(store, str(tmp_path / "mirror"), **pinned)
+    for changed in (ROWS[:3], [{**row, "level": 2} for row in ROWS]):
+        place.write_bytes(lines(changed))
+        assert source_fingerprint(source, str(tmp_path / "mirror")) != before
+        with pytest.raises(DataError, match=rf"some/set changed under its revision {FIRST}"):
+            prepare(store, str(tmp_path / "mirror"), **pinned)
+
+
+def test_rows_that_another_version_of_the_code_read_are_not_compared(store: Store, tmp_path: Path) -> None:
+    put(tmp_path / "some/set/data/test.jsonl", lines(ROWS))
+    assert prepare(store, str(tmp_path), **SET)
+    (manifest,) = store.manifests("prompts")
+    with Store.open(tmp_path / "other").write("prompts", settings={}, parents={}, seed=0) as draft:
+        draft.facts["data"] = {**manifest.facts["data"], "rows": "0" * 64, "reader": 1}
+    assert prepare(Store.open(tmp_path / "other"), str(tmp_path), **SET)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +163,8 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
         ("olympiadbench", [{"question": "q", "final_answer": ["$\\frac{1}{2}$"]}], ["\\frac{1}{2}"]),
         ("olympiadbench", [{"question": "q", "final_answer": ["2", "$3$"]}], ["2, 3"]),
         ("amc23", [{"question": "q", "answer": "27.0"}], ["27.0"]),
+        ("amc23", [{"question": "q", "answer": r'["\\frac{1}{2}", "$1,000$"]'}], [r"\frac{1}{2}, 1,000"]),
+        ("amc23", [{"question": "q", "answer": '["A", no JSON]'}], ['["A", no JSON]']),
     ],
 )
 def test_gold_answers_as_each_data_set_writes_them(tmp_path: Path, name: str, rows: list[dict], answers: list[str]):
@@ -192,6 +204,10 @@ def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path) -> None:
     (tmp_path / "set/notes.txt").write_text("not read")
     rows = prepare(store, name="mine", source={"path": str(tmp_path / "set")})
     assert [(row["prompt"], row["answer"]) for row in rows] == [("Q: a", "1"), ("Q: b", "2")]
+    for split in ("test.jsonl", "train-00000-of-00001.parquet"):
+        (tmp_path / "set" / split).touch()
+    with pytest.raises(DataError, match=r"mine.source: .*/set has files of several splits: test, train. Name one file"):
+        prepare(store, name="mine", source={"path": str(tmp_path / "set")})
 
 
 def test_a_benchmark_leaves_out_no_row(store: Store, tmp_path: Path) -> None:
@@ -211,6 +227,6 @@ def test_gold_answers_that_the_verifier_cannot_read_are_listed(store: Store, tmp
     assert manifest.facts["unreadable"] == ["7"]
     told = f"1 of 20 gold answers cannot be read by the verifier: 7 ({rows[7]['answer']!r})"
     assert f"{told}; their problems count as not solved" in capsys.readouterr().out
-    message = rf"mine: {re.escape(told)}. To fix it: correct them, or raise its max_unreadable_share \(0.04"
+    message = rf"mine: {re.escape(told)}. To fix it: .*docs/verifying.md.* raise its max_unreadable_share \(0.04"
     with pytest.raises(DataError, match=message):
         prepare(store, max_unreadable_share=0.04, **settings)

@@ -6,8 +6,11 @@ import zlib
 
 import pytest
 
+from tasks.data.files import read_rows
 from tasks.data.livecodebench import private_tests, problem
 from tasks.errors import DataError
+from tasks.settings import SourceSettings
+from tests.data.hub import lines, parquet
 
 
 def compressed(value: object, protocol: int = pickle.DEFAULT_PROTOCOL) -> str:
@@ -48,6 +51,13 @@ def test_rows_with_standard_input_and_with_a_function():
     made = problem(FUNCTION, "row 0")
     assert json.loads(made["answer"]) == {"inputs": ["[2, 3]\n4", "[]\n4"], "outputs": ["9", "4"], "fn_name": "add"}
     assert "```python\nclass Solution:\n    def add(self, numbers" in made["prompt"]
+
+
+@pytest.mark.parametrize(("name", "write"), [("a.jsonl", lines), ("a.parquet", parquet)])
+def test_all_fields_of_a_file_are_read(tmp_path, name, write):
+    (tmp_path / name).write_bytes(write([row()]))
+    source = SourceSettings(path="a", gold="livecodebench")
+    assert [one["prompt_id"] for one in read_rows([(tmp_path / name, name)], source, "code")[0]] == ["1873_A"]
 
 
 @pytest.mark.parametrize("characters", [1, 300, 100_000])

@@ -155,7 +155,7 @@ BAD_ROWS = [
     ),
     ('{"prompt_id": 7, "prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id '7' is also that of"),
     ("[1]\n", "line 1: .* is not an object"),
-    ("{oops\n", "line 1: not JSON"),
+    ("{oops\n", "line 1: not JSON .*'{oops.*'. Write one JSON object in a line, or in a .json file one list"),
     ("[" * 99999, "line 1: not JSON .maximum recursion"),
     ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: not JSON .Exceeds the limit"),
     ('{"prompt": "a", "answer": null}', "line 1: answer is empty or null. Fill"),

@@ -120,7 +120,7 @@ def test_words_in_place_of_an_answer_are_unusable(store: Store, tmp_path: Path) 
     others = ["proof", r"\text{Proof.}", "notfound", "not found", "unknown", "None", "N/A", "null"]
     answers = enumerate([*usable, *others])
     rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": one} for number, one in answers]
-    message = r"prompt_id '2': gold answer 'proof' cannot be read by the verifier. 8 of 10 rows cannot be trained on"
+    message = r"prompt_id '2': gold answer 'proof' cannot be read by .* .docs/verifying.md .* 8 of 10 rows cannot"
     with pytest.raises(DataError, match=message):
         prepare_training(store, settings_of(tmp_path / "all.jsonl", rows))
     made = prepare_training(store, settings_of(tmp_path / "all.jsonl", rows, max_unusable_share=0.8))
