@@ -53,7 +53,8 @@ class Unusable:
 def read_rows(files: Sequence[NamedFile], source: SourceSettings, kind: str) -> tuple[list[Row], list[Unusable]]:
     """Return the usable and the unusable rows of files, in the order of the files.
 
-    ``kind`` is that of the verifier: around an answer for ``math``, spaces and dollar signs mean nothing.
+    ``kind`` is that of the verifier: around an answer for ``math``, spaces and dollar signs mean nothing, and commas
+    join a list of answers; for other kinds the list is JSON.
 
     Raises:
         DataError: a file cannot be read, or the files have no rows.
@@ -178,6 +179,9 @@ def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
             partial["prompt_id"] = _text_of(fields, source.id or _ID, source)
         chat = _messages(fields.get(source.prompt), source.prompt)
         prompt = _user_texts(chat) if chat else _text_of(fields, source.prompt, source)
+        answers = fields.get(source.answer)
+        if answers and isinstance(answers, list) and kind != "math" and source.gold == "plain":
+            fields[source.answer] = json.dumps(answers, ensure_ascii=False, default=str)
         text = _text_of(fields, source.answer, source, several=True)
     except ValueError as error:
         return partial, str(error)

@@ -93,10 +93,10 @@ def write(folder: Path, records: list, name: str = "prompts.jsonl") -> Path:
 
 def test_only_mathematics_loses_the_dollar_signs_around_it(tmp_path: Path) -> None:
     """A function of the user's gets the answer as it is in the file, which may be a regular expression."""
-    path = write(tmp_path, [{"prompt": "p", "answer": " $ a $ "}])
-    source = SourceSettings(path=str(path))
-    for kind, expected in (("math", "a"), ("code", " $ a $ "), ("function", " $ a $ ")):
-        assert read_rows([(path, "mine")], source, kind)[0][0]["answer"] == expected
+    path = write(tmp_path, [{"prompt": "p", "answer": " $ a $ "}, {"prompt": "q", "answer": ["a, b", "c$"]}])
+    source, whole = SourceSettings(path=str(path)), [" $ a $ ", '["a, b", "c$"]']
+    for kind, expected in (("math", ["a", "a, b, c"]), ("code", whole), ("function", whole)):
+        assert [row["answer"] for row in read_rows([(path, "mine")], source, kind)[0]] == expected
 
 
 def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> None:
