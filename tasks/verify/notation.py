@@ -392,8 +392,8 @@ def is_compound(text: str) -> bool:
 _STYLED = re.compile(rf"{_TEXT}([^{{}}]*)\}}")
 # The value begins as a number or a word, so that (A, B), (A)(B), A: 12, B: 5 and (A) and (C) are no choices.
 _CHOICE = re.compile(
-    rf"\s*(?:\((?P<round>[A-E])\)|(?P<marked>[A-E])[).:]|(?P<bare>[A-E])(?=\s*$)){_GAP}*"
-    r"(?P<value>(?!.*(?:\([A-E]\)|[A-E][).:]))"
+    rf"\s*(?:\((?P<round>[A-J])\)|(?P<marked>[A-J])[).:]|(?P<bare>[A-J])(?=\s*$)){_GAP}*"
+    r"(?P<value>(?!.*(?:\([A-J]\)|[A-J][).:]))"
     rf"(?:-?(?:[\d.]|\\?\$|\\(?:[cdt]?frac|sqrt|pi)(?![a-zA-Z]))|{_TEXT}\s*(?!(?:and|or)\b)[a-zA-Z]|(?!(?:and|or)\b)[a-z]|[A-Z][a-z]).*)?"
 )
 

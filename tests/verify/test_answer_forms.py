@@ -172,6 +172,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\textbf{(C)}\ 12", {C: ["C", "(C)", r"\text{C}", "12", "(C) 12"], W: ["D", "13", "(D) 12", "(C) 13", "12C"]}),
     (r"$\mathrm{(E)}~2\sqrt{3}$", {C: [r"\sqrt{12}", "E"], W: ["A"]}),
     (r"\textbf{(B)}\ \text{Monday}", {C: ["B", "monday"], W: ["Tuesday"]}),
+    ("I", {C: [r"\textbf{(I)}", "(I) 12 cm", "I: heat", "I)"], W: ["(J) 12 cm", "J. 12"]}),  # as in MMLU-Pro, to J
     ("12", {C: [r"\textbf{(C)}\ 12", r"\gcd(24,36)"], W: ["C"]}),
     ("(A, B)", {C: ["(A,B)"], W: ["A", "B"]}),
     (r"\{A, B\}", {W: [r"\text{(A)} \text{ and } \text{(C)}", "A"]}),
