@@ -379,14 +379,18 @@ _OPERATION = re.compile(
     rf"(?:{_TEXT}|[\di}}]){_GAP}*(?:(?:squared|cubed|doubled|tripled|halved|factorial|if|when)\b|\(?mod\b"
     r"|(?:plus|minus|divided|multiplied|to the(?! near)|and|or)\s+(?:a\b|[a-zA-Z]{3}))"
 )
+_SEQUENCE = re.compile(
+    rf"(?!\d[\d.]*(?:\s\d{{3}})+(?:\.\d+)?\s*$)[\[\s]*{_NUMBER}(?:(?=\[*[\]\s])[\[\]\s]+{_NUMBER})+[\]\s]*"
+)
+"""Numbers with spaces between them, but not 10 000."""
 
 
 def is_compound(text: str) -> bool:
-    """Return True for a number with words that are no unit: 10 feet 6 inches, 6 squared, 6 and a half.
+    """Return True for a number with words that are no unit, such as 10 feet 6 inches, and for numbers as in 1 2 3.
 
-    math-verify would take the words and all behind them for the unit of the first number.
+    math-verify would take the words and all behind them for the unit of the first number, and may multiply the numbers.
     """
-    return (_SECOND_NUMBER.search(text) or _OPERATION.search(text)) is not None
+    return (_SEQUENCE.fullmatch(text) or _SECOND_NUMBER.search(text) or _OPERATION.search(text)) is not None
 
 
 _STYLED = re.compile(rf"{_TEXT}([^{{}}]*)\}}")

@@ -119,6 +119,10 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"6\text{ cm}, 8\text{ cm}", {C: ["6, 8", r"6 \text{ and } 8"], W: ["6"]}),
     (r"x\equiv 3\pmod 7", {C: [r"3 \pmod{7}", "3"], W: [r"3\pmod 8", "4"]}),
     ("10", {W: [r"10 \text{ feet } 6 \text{ inches}", r"10\,\mathrm{ft}\,6\,\mathrm{in}"]}),
+    # numbers with spaces between them are a text, as in the grids of reasoning-gym
+    ("1 0 1\n0 1 0", {C: ["1 0 1\n0 1 0"], W: ["1 0 1\n1 1 0", "0"]}),
+    ("[[1 0]\n [0 1]]", {C: ["[[1 0] [0 1]]"], W: ["[[0 1] [1 0]]"]}),
+    ("6", {W: ["1 2 3"]}),
     (r"10 \text{ feet } 6 \text{ inches}", {C: [r"10\text{ feet }6\text{ inches}"], W: ["10", "126"]}),
     (r"2 \text{ for } 0 < x", {C: [r"2\text{ for } 0 < x"], W: ["2"]}),
     # equations, of which the last side counts; a false one is wrong, a rounded one is not false
