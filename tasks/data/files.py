@@ -196,8 +196,10 @@ def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
 
 def _level(value: Any) -> int | None:
     """Return a whole number, or the one at the end of a text such as ``Level 5``; None for anything else."""
-    if isinstance(value, str) and (found := re.search(r"(?<![0-9])[0-9]{1,10}$", value)):
+    if isinstance(value, str) and (found := re.search(r"(?<![0-9.])[0-9]{1,10}$", value)):
         value = int(found[0])
+    if isinstance(value, float) and value.is_integer():  # Columns with gaps hold whole numbers as 3.0.
+        value = int(value)
     return value if type(value) is int and value in _LEVELS else None
 
 

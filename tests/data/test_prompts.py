@@ -113,7 +113,8 @@ def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> No
 
 
 def test_the_level_of_a_row_is_a_number_or_the_one_at_the_end_of_a_text(store: Store, tmp_path: Path) -> None:
-    levels = {"Level 5": 5, "3": 3, 4: 4} | dict.fromkeys([None, "Level ?", "hard", 2**31, True, "1" * 99])
+    levels = {"Level 5": 5, "3": 3, 4: 4, 2.0: 2}
+    levels |= dict.fromkeys([None, "Level ?", "hard", 2**31, True, "1" * 99, 4.5, "Level 4.5", 1e300])
     path = write(tmp_path, [{"prompt": str(one), "answer": "1", "level": one} for one in levels])
     found = training(store, PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0))
     assert {row["prompt"]: row["level"] for row in found} == {str(one): level for one, level in levels.items()}
