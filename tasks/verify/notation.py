@@ -224,6 +224,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"^(?=\s*\]|.*\[\s*$).*$",
         lambda found: _BRACKETS.sub(_interval, found[0]),
     ),
+    (
+        "a ratio of three or more is a list in its order: math-verify divides, so that 2:1:3 is 2:3:1",
+        r"^(?:[^=,;:]*:[^=,;]*=)?([^:,;=()|]+(?::[^:,;=()|]+){2,})$",
+        lambda found: f"({found[1].replace(':', ',')})",
+    ),
     ("a vector may have angle brackets", r"(?:\\left\s*)?\\langle([^<>|]+?,[^<>|]+?)(?:\\right\s*)?\\rangle", r"(\1)"),
     ("2(3) is a product", r"(?<=[\d)])(?<![_^]\d)\s*(?=(?:\\left\s*)?\(\s*[-\d][^(),]*\))", r" \\cdot "),
     ("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),

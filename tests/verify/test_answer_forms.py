@@ -119,6 +119,9 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"6\text{ cm}, 8\text{ cm}", {C: ["6, 8", r"6 \text{ and } 8"], W: ["6"]}),
     (r"x\equiv 3\pmod 7", {C: [r"3 \pmod{7}", "3"], W: [r"3\pmod 8", "4"]}),
     ("10", {W: [r"10 \text{ feet } 6 \text{ inches}", r"10\,\mathrm{ft}\,6\,\mathrm{in}"]}),
+    # the order of a ratio counts
+    ("2:1:3", {C: ["2 : 1 : 3", "a:b:c=2:1:3"], W: ["2:3:1", r"\frac{2}{3}", "a:b:c=2:3:1"]}),
+    (r"x:y:z=1:\sqrt{3}:2", {C: [r"1:\sqrt3:2"], W: [r"1:2:\sqrt3"]}),
     # numbers with spaces between them are a text, as in the grids of reasoning-gym
     ("1 0 1\n0 1 0", {C: ["1 0 1\n0 1 0"], W: ["1 0 1\n1 1 0", "0"]}),
     ("[[1 0]\n [0 1]]", {C: ["[[1 0] [0 1]]"], W: ["[[0 1] [1 0]]"]}),
