@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 from tasks.data import livecodebench
 from tasks.data.arithmetic import hash_fraction
 from tasks.errors import DataError, check_fetched
+from tasks.formats import pluralize
+from tasks.process.logs import logger
 from tasks.settings import SourceSettings
 from tasks.verify.verdicts import extract
 
@@ -78,6 +80,8 @@ def read_rows(files: Sequence[NamedFile], source: SourceSettings, kind: str) -> 
                 rows.append(row)
     if not rows and not unusable:
         raise DataError(f"{', '.join(name for _, name in files)}: no prompts; allowed: rows with prompt and answer.")
+    if copies := len(rows) - len({row.get("messages") or row["prompt"] for row in rows}):
+        logger().warning("%s: %s with the prompt of another row", files[0][1], pluralize(copies, "row"))
     # The hash of its place decides whether a row without an id is in the share.
     in_share = [row for row in unusable if not rows or hash_fraction(row.prompt_id or row.place) < source.share]
     return share_of(rows, source.share), in_share

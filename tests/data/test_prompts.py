@@ -208,6 +208,12 @@ def test_a_file_with_other_fields_is_trained_on_as_the_message_says(store: Store
     assert [row["answer"] for row in training(store, settings)] == ["1"]
 
 
+def test_prompts_that_come_again_under_other_ids_are_counted(store: Store, tmp_path: Path, capsys) -> None:
+    path = write(tmp_path, [{"prompt_id": number, "prompt": f"p{number % 4}", "answer": "1"} for number in range(7)])
+    assert len(training(store, PromptsSettings(prompts_per_stage=7, path=str(path), held_out_share=0))) == 7
+    assert f"{path}: 3 rows with the prompt of another row" in capsys.readouterr().out
+
+
 def test_a_byte_order_mark_is_no_part_of_a_file(store: Store, tmp_path: Path) -> None:
     for name, text in (("a.jsonl", ROW), ("b.json", f"[{ROW}]")):
         (tmp_path / name).write_text(text, encoding="utf-8-sig")
