@@ -199,7 +199,7 @@ def _groups(store: Store, responses: Responses, chosen: ResponseFilter) -> Group
         present = f"prompts here: {first_names(list(all_groups), 3)}; outcomes here: {outcomes}"
         raise DataError(f"{responses.title}: no response with {wanted}; {present}.")
     # The policy learns from groups whose rewards differ, so they come first.
-    order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
+    order = sorted(groups, key=lambda name: -float(np.std(_rewards(groups[name]) or [0.0])))
     count = sum(map(len, groups.values()))
     policy = responses.policy
     learner = (
@@ -215,6 +215,10 @@ def _groups(store: Store, responses: Responses, chosen: ResponseFilter) -> Group
     )
 
 
+def _rewards(rows: Sequence[dict[str, Any]]) -> list[float]:
+    return [row["reward"] for row in rows if row["reward"] is not None]
+
+
 def _group(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Group:
     """Return the prompt of a group and its responses, each below a line of its numbers."""
     first = rows[0]
@@ -223,7 +227,9 @@ def _group(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool)
     headings = ("sample", "outcome", "reward", "advantage", "tokens", "mean logp", "min logp")
     parts: list[RenderableType] = [Text(title, "italic"), Text(_NUMBERS.format(*headings), "bold")]
     order = sorted(rows, key=lambda row: (-(row["reward"] or 0.0), -(row["advantage"] or 0.0), row["sample_index"]))
-    for row in order if every else [order[0], *order[1:][-1:]]:
+    order.sort(key=lambda row: row["reward"] is None)  # A response without a reward is neither the best nor the worst.
+    compared = order[: len(_rewards(order)) or None]
+    for row in order if every else [compared[0], *compared[1:][-1:]]:
         logp = row["engine_logp"]
         numbers = _NUMBERS.format(
             row["sample_index"],

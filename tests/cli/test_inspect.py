@@ -123,8 +123,18 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
     rows[2].update(response_token_ids=[], engine_logp=[])
     run.judged(rows, judged).optimize().end()
     lines = {words[0]: words[1:] for line in shown(store).splitlines() if len(words := line.split()) == 7}
+    assert list(lines)[1:] == ["0", "2", "3", "1"]
     assert lines["1"][:3] == ["timeout", DASH, "+0.000"]
     assert lines["2"] == ["wrong", "0", "-0.577", "0", DASH, DASH]
+
+
+def test_a_response_without_a_reward_is_neither_the_best_nor_the_worst(store: Store) -> None:
+    run = Run(store).base()
+    groups = [rows_of(group, 0, run.policies[0].digest, [None, -9.0, -9.0 - group, None]) for group in range(2)]
+    run.judged(*(list(chain(*rows)) for rows in zip(*groups, strict=True))).optimize().end()
+    assert list(advantages(shown(store, chosen=ResponseFilter()))) == [(1, 1), (1, 2), (0, 1), (0, 2)]
+    unscored = ResponseFilter(groups=1, outcome="timeout")
+    assert list(advantages(shown(store, chosen=unscored))) == [(0, 0), (0, 3)]
 
 
 def test_the_command_shows_a_stage_of_a_store_on_s3(bucket: str) -> None:
