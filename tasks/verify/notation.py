@@ -139,7 +139,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("space at the edge of a group is nothing", r"(?<=\{) +| +(?=\})", ""),
     ("an upright index is an index", r"_\{\s*\\(?:mathrm|text|rm|textrm)\s*\{\s*([^{}]*?)\s*\}\s*\}", r"_{\1}"),
     ("an index is not an operator", r"_\{\s*\\(max|min|sup|inf|lim)\s*\}", r"_{\1}"),
-    ("\\! is not a space", rf"{_ROW}\\!\s*", ""),
+    ("\\! is not a space", rf"(?:(?<=\d,) +)?{_ROW}\\!\s*", ""),
     (
         "commands for space are space",
         rf"{_ROW}\\[,;:> ]|~(?!=)|\\(?:quad|qquad|enspace|thinspace|medspace|thickspace)(?![a-zA-Z])",
@@ -250,11 +250,23 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])[^=,;]*?\^\s*\{?\s*\\circ[^=,;]*",
         lambda found: _DEGREES.sub(r"\\frac{\1\\pi}{180}", found[0]),
     ),
+    ("\\pi is a whole denominator", r"(\\[cdt]?frac\s*(?:\{[^{}]*\}|\d))\s*\\pi(?![a-zA-Z])", r"\1{\\pi}"),
+    (
+        "a root may have no braces",
+        r"\\sqrt\s*(\[\d+\])?\s*(\\(?:[cdt]?frac\s*(?:\d\d|\{[^{}]*\}\s*\{[^{}]*\})"
+        r"|(?:pi|alpha|beta|theta|lambda|mu|rho|sigma|phi|omega)(?![a-zA-Z])))",
+        r"\\sqrt\1{\2}",
+    ),
     ("a root is of the whole number", r"\\sqrt\s*(\d{2,})", r"\\sqrt{\1}"),
     (
         "a root may have round brackets",
         r"\\sqrt\s*(\[\d+\])?\s*\(([^()]*)\)|\\sqrt\s*(\[\d+\])\s*([\da-z])",
         lambda found: rf"\sqrt{found[1] or found[3] or ''}{{{found[2] or found[4]}}}",
+    ),
+    (
+        "gamma is a letter, and Gamma a function only with an argument: math-verify takes \\gamma-1 for infinity",
+        r"\\(?:(g)amma(?![a-zA-Z])|(G)amma(?![a-zA-Z])(?!\s*(?:\\left\s*)?[({]))(\s*[_^])?",
+        lambda found: (r"\tilde{%s}%s" if found[3] else r"{\tilde{%s}%s}") % (found[1] or found[2], found[3] or ""),
     ),
     ("an E with an index is a name, and not Euler's number", r"(?<![a-zA-Z\\])[eE]\s*(?=_)", r"\\tilde{e}"),
     (

@@ -119,6 +119,13 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"6\text{ cm}, 8\text{ cm}", {C: ["6, 8", r"6 \text{ and } 8"], W: ["6"]}),
     (r"x\equiv 3\pmod 7", {C: [r"3 \pmod{7}", "3"], W: [r"3\pmod 8", "4"]}),
     ("10", {W: [r"10 \text{ feet } 6 \text{ inches}", r"10\,\mathrm{ft}\,6\,\mathrm{in}"]}),
+    # gamma is a letter, and Gamma a function
+    (r"m(\gamma^2-1)\sin\theta", {C: [r"(\gamma^2-1)m\sin\theta"], W: [r"m(\gamma^2-3)\sin\theta"]}),
+    (r"\frac{\alpha+\gamma_0}2", {C: [r"\frac{\gamma_0}{2}+\frac{\alpha}{2}"], W: [r"\frac{\alpha-\gamma_0}2"]}),
+    ("24", {C: [r"\Gamma(5)", r"\Gamma\left(5\right)"]}),
+    (r"\frac{\sqrt{\pi}}{2}", {C: [r"\frac{\sqrt\pi}{2}", r"\sqrt\frac{\pi}{4}"], W: [r"\frac1\pi"]}),
+    (r"\frac1\pi", {C: [r"\frac{1}{\pi}"]}),
+    ("111, \\! 111, \\! 111", {C: ["111111111"], W: ["111, \\! 111"]}),
     # the order of a ratio counts
     ("2:1:3", {C: ["2 : 1 : 3", "a:b:c=2:1:3"], W: ["2:3:1", r"\frac{2}{3}", "a:b:c=2:3:1"]}),
     (r"x:y:z=1:\sqrt{3}:2", {C: [r"1:\sqrt3:2"], W: [r"1:2:\sqrt3"]}),
