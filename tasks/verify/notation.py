@@ -96,6 +96,7 @@ def _in_text(found: re.Match[str]) -> str:
 
 _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("delimiters of mathematics have no meaning", rf"{_ROW}\\[()\[\]]|\$", " "),
+    ("a full stop ends a sentence", r"(?<=\})\s*\.\s*$", ""),
     ("a per cent sign begins no comment", rf"{_ROW}%", r"\\%"),
     ("Markdown's bold type is not mathematics", r"^\s*\*\*(.+)\*\*\s*$", r"\1"),
     ("raised digits are an exponent", "[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),

@@ -126,6 +126,8 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{\sqrt{\pi}}{2}", {C: [r"\frac{\sqrt\pi}{2}", r"\sqrt\frac{\pi}{4}"], W: [r"\frac1\pi"]}),
     (r"\frac1\pi", {C: [r"\frac{1}{\pi}"]}),
     ("111, \\! 111, \\! 111", {C: ["111111111"], W: ["111, \\! 111"]}),
+    ("20 cm^{2}", {C: ["20 cm^{2}."]}),
+    (r"\{x|-2\leq x < 1\}", {C: [r"\{x|-2\leq x < 1\}.", "[-2,1)$."]}),
     # the order of a ratio counts
     ("2:1:3", {C: ["2 : 1 : 3", "a:b:c=2:1:3"], W: ["2:3:1", r"\frac{2}{3}", "a:b:c=2:3:1"]}),
     (r"x:y:z=1:\sqrt{3}:2", {C: [r"1:\sqrt3:2"], W: [r"1:2:\sqrt3"]}),
