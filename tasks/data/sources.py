@@ -46,7 +46,10 @@ def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
         return [(local, path)]
     names = sorted(file.name for file in local.glob("*") if file.suffix in SUFFIXES)
     if not names:
-        raise DataError(f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}.")
+        raise DataError(
+            f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}. A data set "
+            "of the Hugging Face hub is named in source.hub, with source.files."
+        )
     if {"dataset_dict.json", "state.json"} & {*names}:
         raise DataError(f"{setting}: {path} was made by datasets.save_to_disk; name a file made by Dataset.to_parquet.")
     splits = sorted({found[0] for name in names if (found := _SPLIT.match(name))})

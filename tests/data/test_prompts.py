@@ -180,6 +180,7 @@ BAD_ROWS = [
     [
         *(("bad.jsonl", text.encode(), message) for text, message in BAD_ROWS),
         ("none.jsonl", None, "no such file"),
+        ("openai/gsm8k", None, "no such file, .* A data set of the Hugging Face hub is named in source.hub"),
         ("data.csv", b"x", "cannot read .csv"),
         ("p.parquet", b"not parquet", "p.parquet: cannot be read as a parquet file"),
         pytest.param("p.parquet", DAMAGED, "p.parquet: cannot be read as a parquet file .*can't decode", id="damaged"),
