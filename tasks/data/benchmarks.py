@@ -26,9 +26,9 @@ from tasks.store.fetch import check_fingerprint
 from tasks.store.layout import PROMPTS_FILE
 from tasks.store.records import Record
 from tasks.store.tables import CHATS, PROMPTS, write_table
-from tasks.verify.notation import plain_text
 from tasks.verify.pool import shared_verifier, shorten
 from tasks.verify.verdicts import FAILURES, Outcome
+from tasks.verify.words import plain_text
 
 FILE = "benchmark.json"
 _NAMED = 8

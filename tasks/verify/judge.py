@@ -15,19 +15,9 @@ from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
-from tasks.verify.notation import (
-    choice,
-    has_base,
-    is_compound,
-    letters,
-    mixed_text,
-    plain_text,
-    readings,
-    without_modulus,
-    without_named_sets,
-    words,
-)
+from tasks.verify.notation import choice, has_base, is_compound, letters, readings, without_modulus
 from tasks.verify.verdicts import Outcome
+from tasks.verify.words import mixed_text, plain_text, without_named_sets, words
 
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
 # is not an answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.

@@ -1,7 +1,6 @@
 r"""Normalization of answers, so that math-verify reads them as a person does.
 
-Gold answers and answers are rewritten before they are parsed, by the rules of ``_TABLE`` in their order. Answers in
-words are compared without math-verify.
+Gold answers and answers are rewritten before they are parsed, by the rules of ``_TABLE`` in their order.
 """
 
 # ruff: noqa: RUF001 - the characters that are rewritten look like others
@@ -10,6 +9,8 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from tasks.verify.words import FUNCTIONS, is_word
+
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 _BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
 """A group in braces, which may hold two more levels of groups."""
@@ -17,7 +18,6 @@ _ROW = r"(?<!\\)"
 r"""Stands before a command of one character, because ``\\`` ends a line of a matrix, whatever follows."""
 _STYLE = r"\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])"
 _NUMBER = r"\d+(?:\.\d+)?"
-_FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
 _GAP = r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))"
 _TEXT = r"\\(?:text|mbox|textbf|textrm|textnormal|mathrm)\s*\{"
 _MODULUS = rf"(\(\s*)?(?:\\[bp]?mod(?![a-zA-Z])|{_TEXT}\s*mod\s*\}}){_GAP}*\{{?\s*(\d+|[a-z])\s*\}}?(?(1)\s*\))"
@@ -243,7 +243,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("infinity is infinite", r"\\text\s*\{[iI]nfinity\}|(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
     (
         "a function needs no backslash",
-        rf"(?<![a-zA-Z\\{{])({_FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
+        rf"(?<![a-zA-Z\\{{])({FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
         r"\\\1",
     ),
     (
@@ -442,81 +442,3 @@ def has_base(text: str) -> bool:
 def without_modulus(text: str) -> str:
     """Return an answer such as 3 (mod 7) without its modulus."""
     return re.sub(_MODULUS, "", text)
-
-
-_LONGEST_WORDS = 400
-_WRAPPED = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|hbox|rm|bf|it|displaystyle|boxed)(?![a-zA-Z])"
-    r"|\\[()]|[{}$]"
-)
-_BETWEEN = re.compile(r"\s*(?:[,;]|(?<![^\s])(?:and|or)(?![^\s]))\s*")
-_LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-./]+[^\W\d_]+)*\.?")
-_MIXED = re.compile(r"(?=.*[^\W\d_])[\w ,;.:'()/-]+")
-_TIME = re.compile(r"(\d{1,2})(:[0-5]\d)?(:[0-5]\d)?(?: ?([ap])\.? ?m\.?)?")
-_ARTICLE = re.compile(r"^(?:an?|the) (?=\w)")
-_NO_WORDS = frozenset(_FUNCTIONS.split("|"))
-
-
-def is_word(text: str) -> bool:
-    """Return True if letters are words; False for a product of variables, such as xyz, abc and mgh."""
-    return any(
-        run == "no"
-        or (
-            len(run) > 2
-            and any(letter in "aeiou" for letter in run)
-            and "".join(sorted(run)) not in "abcdefghijklmnopqrstuvwxyz"
-            and run not in _NO_WORDS
-        )
-        for run in re.findall(r"[^\W\d_]+", text.lower())
-    )
-
-
-def plain_text(text: str) -> str:
-    """Return an answer without commands for text, braces and dollar signs, and with single spaces."""
-    return " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").split())
-
-
-_SETS = (
-    (re.compile(r"(?:the set of )?(?:all|any) real(?:s| numbers?| values?)?(?: (?:of )?[a-z])?"), r"\mathbb{R}"),
-    (re.compile(r"(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?|(?:the )?empty set"), r"\emptyset"),
-)
-
-
-def without_named_sets(text: str) -> str:
-    """Return the sign of a set that an answer names in words, as for all real numbers; else the answer."""
-    name = plain_text(text).lower().rstrip(" .")
-    return next((sign for pattern, sign in _SETS if pattern.fullmatch(name)), text)
-
-
-def mixed_text(text: str) -> str | None:
-    """Return letters, digits and punctuation as plain text, as June 20 and A,C; None if there is other content."""
-    plain = re.sub(" ?([,;]) ?", r"\1", plain_text(text))
-    return plain if _MIXED.fullmatch(plain) else None
-
-
-def _time(item: str) -> str | None:
-    """Return a time of day in one notation; None for other items, and for 2:30, which can be a ratio."""
-    if (found := _TIME.fullmatch(item)) is None or not (":0" in item or found[4]):
-        return None
-    hour, minutes, seconds, half = found.groups(default="")
-    return f"{hour}{minutes or ':00'}{seconds}{half}"
-
-
-def words(text: str) -> tuple[str, ...] | None:
-    """Return the items of an answer in words, in alphabetical order; None if an item has other content.
-
-    A time of day such as 3:05 and 2 p.m. counts as a word, because it is not a ratio. An article does not count.
-    """
-    if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
-        return None
-    plain = plain_text(text).lower()
-    if "\\" in plain:
-        return None
-    parts = [_ARTICLE.sub("", item.strip(" .")) for item in _BETWEEN.split(plain) if item.strip(" .")]
-    times = [_time(item) for item in parts]
-    items = [time or item for time, item in zip(times, parts, strict=True)]
-    if not items or not all(time or _LETTERS.fullmatch(item) for time, item in zip(times, items, strict=True)):
-        return None
-    if not any(time or is_word(item) for time, item in zip(times, items, strict=True)):
-        return None
-    return tuple(sorted(items))
