@@ -70,7 +70,7 @@ def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) ->
     return verify_rollouts
 
 
-@step("15", role="train", trains=True)
+@step("16", role="train", trains=True)
 def optimize(
     inputs: Keyed[OptimizeInputs],
     reference: Artifact,

@@ -119,7 +119,7 @@ class Responses:
         """Return the mean reward of those of some responses that have one; None if none has."""
         reward = self.reward_R[rows]
         known = reward[~np.isnan(reward)]
-        return float(known.mean()) if len(known) else None
+        return float(known.mean(dtype=np.float64)) if len(known) else None  # A sum in fp32 can overflow.
 
     def mean_length(self, rows: Ints) -> float | None:
         """Return the mean number of tokens of some responses, without missing ones; None if all are missing."""

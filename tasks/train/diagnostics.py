@@ -163,15 +163,18 @@ class UpdateExamples:
         """Return the best and the worst response of a group, each with its tokens; every process must call this.
 
         It is the first group of the update with different advantages and a vetoed token; else the first with different
-        advantages, else the first. Of the worst responses it is the one with most vetoed tokens. ``labels`` is stage,
-        update and staleness.
+        advantages, else the first. Of the worst responses it is the one with most vetoed tokens. A response without
+        a reward is chosen only if none has one. ``labels`` is stage, update and staleness.
         """
         if not len(self._rows):
             return []
         tokens = {row: table for gathered in distributed.gather(self._tokens) for row, table in gathered.items()}
         vetoed = np.array([tokens[row][_EXAMPLE_COLUMNS.index("vetoed")].sum() for row in self._rows.tolist()])
         advantage, numbers = self._advantage_R[self._rows], self._responses.group_R[self._rows]
-        groups = [numbers == number for number in dict.fromkeys(numbers.tolist())]
+        compared = ~np.isnan(self._responses.reward_R[self._rows])
+        if not compared.any():
+            compared[:] = True
+        groups = [compared & (numbers == number) for number in dict.fromkeys(numbers[compared].tolist())]
         differ = [group for group in groups if np.ptp(advantage[group]) > 0] or groups
         group = next((group for group in differ if vetoed[group].any()), differ[0])
         best = max(np.flatnonzero(group), key=lambda index: advantage[index])

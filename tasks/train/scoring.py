@@ -85,7 +85,7 @@ class ScoredResponses:
         selection = self.selection
         results.groups += selection.groups
         results.zero_variance_groups += selection.zero_variance_groups
-        results.reward_sum += float(np.nansum(self.responses.reward_R[~self._not_finite_R]))
+        results.reward_sum += float(np.nansum(self.responses.reward_R[~self._not_finite_R], dtype=np.float64))
         results.unscored += selection.unscored
         results.has_signal |= bool(selection.advantage_R.any())
         results.dropped += int(self._not_finite_R.sum())

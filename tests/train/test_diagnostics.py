@@ -201,6 +201,8 @@ def assert_close_rows(ones: list[Row], others: list[Row], within: float) -> None
         # Groups of one reward only where there is no other, also where the veto took tokens of them.
         ([[math.nan] * 3], 3 * [0], [], [(None, 0)]),
         (REWARDS[:2], [3, 3, 3, 0, 0, 0], [], [(1.0, 0), (0.0, 0)]),
+        # No response without a reward where others have one, although its advantage is 0.
+        ([[math.nan, -2.0, -3.0], [math.nan] * 3], 6 * [0], [1], [(-3.0, 0)]),
         # No response that takes no part.
         (REWARDS[1:2], [0, 2, 1], [1], [(1.0, 0), (0.0, 1)]),
     ],
@@ -220,3 +222,7 @@ def test_an_update_notes_a_group_in_which_the_veto_acts_or_else_one_that_teaches
         left_T = torch.tensor([place >= 3 - vetoed[row] for row in own for place in range(3)])
         examples.add(own, batch, replace(result_of(batch, settings().objective), vetoed_T=left_T))
     assert [(row["reward"], sum(row["vetoed"])) for row in examples.rows({})] == expected
+
+
+def test_the_mean_of_huge_rewards_is_finite() -> None:
+    assert responses_of([[3e38, 3e38, math.nan]]).mean_reward(np.arange(3)) == pytest.approx(3e38)
