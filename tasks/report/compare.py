@@ -123,7 +123,9 @@ def _measured(summaries: Sequence[RunSummary], measure: Callable[[Result], float
     for run, (summary, benchmarks) in enumerate(zip(summaries, by_run, strict=True)):
         name = title or summary.last.headline
         if any(other != benchmarks for other in by_run):
-            name = f"{' + '.join(names[each] for each in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
+            joined = " + ".join(names[each] for each in benchmarks)
+            name = "mean" if len(benchmarks) > 1 else name
+            name = joined if name in joined.split() else f"{joined}, {name}"
         for policy in summary.evaluated:
             at = f"{policy.updates} updates" if policy.updates else "base"
             enter(run, policy, by_run.index(benchmarks), policy.updates, f"{name}, {at}")

@@ -345,4 +345,6 @@ def format_value(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(format_value(one) for one in value)
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={format_value(one)}" for name, one in flat(value).items() if one not in (None, "", []))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -93,10 +93,13 @@ def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo
     assert max(len(call.args[0]) for call in drawn.call_args_list) < 14
 
 
-def test_a_compared_template_is_shown_as_written(mu_grpo):
+def test_templates_and_benchmarks_are_compared_as_they_are_written(mu_grpo):
     templates = ["{prompt}", "[INST] {prompt} [/INST]", "[think]{prompt} :cat:"]
     rows = cells(compare([ComparedRun(summary_of(mu_grpo), {"prompts.template": one}) for one in templates]))
     assert rows["prompts.template"] == templates
+    benchmarks = [[{"name": "a", "source": {"path": path, "files": []}, "date": None}] for path in ("b", "c")]
+    rows = cells(compare([ComparedRun(summary_of(mu_grpo), {"evaluate.benchmarks": one}) for one in benchmarks]))
+    assert rows["evaluate.benchmarks"] == ["name=a source.path=b", "name=a source.path=c"]
 
 
 def test_runs_that_differ_in_nothing_are_told_apart_by_their_end(mu_grpo):
@@ -117,7 +120,8 @@ def benchmark(name: str, accuracy: float, k: int = 4, problems: int = 100, diges
 def on(summary: RunSummary, *benchmarks: Evaluation) -> ComparedRun:
     """The run as if it had been measured on these."""
     mean = Interval(sum(one.accuracy.value for one in benchmarks) / len(benchmarks), 0, 1)
-    update = {"evaluations": list(benchmarks), "accuracy": mean}
+    samples = benchmarks[0].samples_per_problem
+    update = {"evaluations": list(benchmarks), "accuracy": mean, "samples_per_problem": samples}
     evaluated = [policy.model_copy(update=update) for policy in summary.evaluated]
     return ComparedRun(summary.model_copy(update={"evaluated": evaluated}), {})
 
@@ -148,7 +152,7 @@ def test_a_benchmark_of_the_same_name_with_other_problems_is_another_one(mu_grpo
     two = benchmark("held_out", 0.5, **({"digest": "aaaaaaaaa"} | other))
     rows = cells(compare([on(summary, one), on(summary, two)]))
     for name, values in zip(names, (["25.0 %", "–"], ["–", "50.0 %"]), strict=True):  # noqa: RUF001
-        assert [cell for row, cell in rows.items() if row.startswith(f"{name}, ") and row.endswith("base")] == [values]
+        assert rows[f"{name}, base"] == values
 
 
 def test_runs_of_one_seed_and_two_models_are_told_apart(mu_grpo, grpo):
