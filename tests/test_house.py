@@ -1,4 +1,4 @@
-"""Rules of the project: allowed imports and cache versions."""
+"""Rules of the project: allowed imports, the map of folders in docs/design.md, and cache versions."""
 
 import json
 import re
@@ -36,6 +36,22 @@ def test_flyte_and_kubernetes_are_known_in_their_rooms_alone() -> None:
 def test_settings_and_the_command_load_nothing_heavy(modules: str, heavy: set[str]) -> None:
     done = run_python(f"import sys, {modules}; print({HEAVY | heavy} & set(sys.modules))")
     assert done.stdout.strip() == "set()"
+
+
+def test_the_map_of_the_house_is_true() -> None:
+    page = (ROOT / "docs/design.md").read_text()
+    block = re.search(r"## The map\n.*?```text\n(.*?)```", page, re.DOTALL)[1]
+    named, stack = set(), [""]
+    for line in block.splitlines():
+        depth, entry = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        stack = [*stack[: depth + 1], entry]
+        path = ROOT / "".join(stack)
+        assert path.exists(), f"docs/design.md names {path.relative_to(ROOT)}"
+        assert path.is_dir() == entry.endswith("/")
+        named.add(path)
+    for folder in [*ROOT.glob("tasks/*/"), *ROOT.glob("workflows/*.py")]:
+        if folder.name not in ("__pycache__", "__init__.py"):
+            assert folder in named, f"docs/design.md does not name {folder.relative_to(ROOT)}"
 
 
 @pytest.mark.parametrize("task", sorted(declared()))

@@ -226,9 +226,13 @@ def _group(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool)
     title = f"{visible(first['prompt'])}   (answer {printable(first['answer'])}; {correct} of {len(group)} correct)"
     headings = ("sample", "outcome", "reward", "advantage", "tokens", "mean logp", "min logp")
     parts: list[RenderableType] = [Text(title, "italic"), Text(_NUMBERS.format(*headings), "bold")]
-    order = sorted(rows, key=lambda row: (-(row["reward"] or 0.0), -(row["advantage"] or 0.0), row["sample_index"]))
-    order.sort(key=lambda row: row["reward"] is None)  # A response without a reward is neither the best nor the worst.
-    compared = order[: len(_rewards(order)) or None]
+
+    def place(row: dict[str, Any]) -> tuple[bool, float, float, int]:
+        return row["reward"] is None, -(row["reward"] or 0.0), -(row["advantage"] or 0.0), row["sample_index"]
+
+    order = sorted(rows, key=place)
+    # A response without a reward is neither the best nor the worst.
+    compared = [row for row in order if row["reward"] is not None] or order
     for row in order if every else [compared[0], *compared[1:][-1:]]:
         logp = row["engine_logp"]
         numbers = _NUMBERS.format(

@@ -1,7 +1,6 @@
 """Problems of a benchmark, on which policies are evaluated; rows of prompts from a source."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tasks.settings import (
 from tasks.settings.data_sets import HELD_OUT
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import check_fingerprint
+from tasks.store.files import sha256
 from tasks.store.layout import PROMPTS_FILE
 from tasks.store.records import Record
 from tasks.store.tables import CHATS, PROMPTS, write_table
@@ -34,9 +34,6 @@ FILE = "benchmark.json"
 _NAMED = 8
 """Largest number of gold answers in a message."""
 _SHOWN_CHARACTERS = 60
-_READER = 2
-"""Version of how files become rows. Raise it where the same files give other rows: the rows in a store that another
-version read tell nothing about a change of the files."""
 _NO_ANSWERS = frozenset({"proof", "notfound", "not found", "unknown", "none", "n/a", "null"})
 """Words that data sets have in place of an answer. A policy could earn the reward by writing them."""
 
@@ -100,7 +97,7 @@ def source_rows(
     """Return the usable rows of a source, its unusable rows, and facts that identify the data.
 
     Args:
-        store: artifacts of this store that were made from the same revision must hold the same rows.
+        store: artifacts of this store that were made from the same revision must be of the same files.
         source: settings of the source.
         setting: the name of the source in errors.
         fingerprint: the result of ``source_fingerprint`` when the run started; empty if it is not known.
@@ -113,6 +110,7 @@ def source_rows(
     """
     rows: list[Row]
     unusable: list[Unusable] = []
+    content = ""
     if source.arithmetic is not None:
         problems = split(list(source.arithmetic.levels), source.arithmetic.held_out_share)[0 if training else 1]
         form = form_of(source.arithmetic)
@@ -123,45 +121,31 @@ def source_rows(
     else:
         with source_files(source, setting, mirror) as files:
             rows, unusable = read_rows(files, source, kind)
+            content = hashlib.sha256("\n".join(sha256(file) for file, _ in files).encode()).hexdigest()
         check_fingerprint(fingerprint, source_fingerprint(source, mirror), setting)
     data = {
         "hub": source.hub,
         "revision": source.revision if source.hub else None,
         "commit": source.pinned or None,
         "files": source.files,
-        "fields": [source.prompt, source.answer, source.id, source.gold],
-        "share": source.share,
-        "kind": kind,  # as the gold answers of mathematics lose dollar signs
-        "reader": _READER,
-        "rows": _digest(rows),
+        "content": content,
     }
     if source.hub is not None:
         _check_unchanged(store, data, setting)
     return rows, unusable, data
 
 
-def _digest(rows: Sequence[Row]) -> str:
-    """Return the digest of rows as one JSON list, which is hashed row by row because tests of programs are long."""
-    digest = hashlib.sha256()
-    for place, row in enumerate(rows):
-        named = [row["prompt_id"], row["prompt"], row.get("messages"), row["answer"], row["level"]]
-        digest.update(f"{', ' if place else '['}{json.dumps(named)}".encode())
-    digest.update(b"]" if rows else b"[]")
-    return digest.hexdigest()
-
-
 def _check_unchanged(store: Store, data: dict[str, Any], setting: str) -> None:
-    same = ("hub", "files", "fields", "share", "kind", "reader")
     for manifest in store.manifests("prompts"):
         stored = manifest.facts.get("data") or {}
-        same_source = all(stored.get(name) == data[name] for name in same)
+        same_source = all(stored.get(name) == data[name] for name in ("hub", "files"))
         same_version = any(data[name] and stored.get(name) == data[name] for name in ("revision", "commit"))
-        if same_source and same_version and stored["rows"] != data["rows"]:
+        if same_source and same_version and stored.get("content", data["content"]) != data["content"]:
             raise DataError(
                 f"{setting}: {data['hub']} changed under its revision {data['revision']}: {manifest.ref} in this store "
-                f"has the digest of rows {stored['rows'][:12]} (commit {stored['commit'] or 'unknown'}), the source "
-                f"has {data['rows'][:12]} (commit {data['commit'] or 'unknown'}). Results on the two cannot be "
-                "compared. To fix it: correct the mirror, set source.revision to the right commit, or use another "
+                f"is of files with the digest {stored['content'][:12]} (commit {stored['commit'] or 'unknown'}), the "
+                f"source has {data['content'][:12]} (commit {data['commit'] or 'unknown'}). Results on the two cannot "
+                "be compared. To fix it: correct the mirror, set source.revision to the right commit, or use another "
                 "store."
             )
 

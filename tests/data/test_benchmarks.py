@@ -145,15 +145,6 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
             prepare(store, str(tmp_path / "mirror"), **pinned)
 
 
-def test_rows_that_another_version_of_the_code_read_are_not_compared(store: Store, tmp_path: Path) -> None:
-    put(tmp_path / "some/set/data/test.jsonl", lines(ROWS))
-    assert prepare(store, str(tmp_path), **SET)
-    (manifest,) = store.manifests("prompts")
-    with Store.open(tmp_path / "other").write("prompts", settings={}, parents={}, seed=0) as draft:
-        draft.facts["data"] = {**manifest.facts["data"], "rows": "0" * 64, "reader": 1}
-    assert prepare(Store.open(tmp_path / "other"), str(tmp_path), **SET)
-
-
 @pytest.mark.parametrize(
     ("name", "rows", "answers"),
     [

@@ -128,9 +128,8 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("111, \\! 111, \\! 111", {C: ["111111111"], W: ["111, \\! 111"]}),
     ("20 cm^{2}", {C: ["20 cm^{2}."]}),
     (r"\{x|-2\leq x < 1\}", {C: [r"\{x|-2\leq x < 1\}.", "[-2,1)$."]}),
-    # the order of a ratio counts
     ("2:1:3", {C: ["2 : 1 : 3", "a:b:c=2:1:3"], W: ["2:3:1", r"\frac{2}{3}", "a:b:c=2:3:1"]}),
-    (r"x:y:z=1:\sqrt{3}:2", {C: [r"1:\sqrt3:2"], W: [r"1:2:\sqrt3"]}),
+    (r"x:y:z=1:\sqrt{3}:2", {C: [r"1:\sqrt3:2"], W: [r"1:2:\sqrt3"]}),  # the order of a ratio counts
     # numbers with spaces between them are a text, as in the grids of reasoning-gym
     ("1 0 1\n0 1 0", {C: ["1 0 1\n0 1 0"], W: ["1 0 1\n1 1 0", "0"]}),
     ("[[1 0]\n [0 1]]", {C: ["[[1 0] [0 1]]"], W: ["[[0 1] [1 0]]"]}),
