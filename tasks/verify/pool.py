@@ -9,13 +9,14 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tasks.errors import GateError, SettingsError
+from tasks.formats import pluralize
 from tasks.process.logs import Bar, bar, logger
 from tasks.process.resident import load_resident
 from tasks.settings import CodeVerifySettings, FunctionVerifySettings, MathVerifySettings, VerifySettings
@@ -144,7 +145,7 @@ class Verifier:
         self._workers: list[_Worker] = []
         self._waiting: deque[Job] = deque()
         self._ends: Counter[Job] = Counter()
-        self._shown_error = False
+        self._shown_error = self._shown_unanswered = False
 
     def __enter__(self) -> "Verifier":
         return self
@@ -196,10 +197,25 @@ class Verifier:
             except BaseException:
                 self.close()  # Busy workers would send the judgements of this call to the next one.
                 raise
-        return [
+        verdicts_R = [
             Verdict.of(Judgement(job) if isinstance(job, Outcome) else judgements[job], extracted)
             for job, extracted in zip(jobs_R, extracted_R, strict=True)
         ]
+        self._warn_of_unanswered(verdicts_R)
+        return verdicts_R
+
+    def _warn_of_unanswered(self, verdicts_R: Sequence[Verdict]) -> None:
+        """Warn once if responses without an answer, whose reward is 0, earn more than others."""
+        lowest = min((verdict.reward for verdict in verdicts_R if verdict.reward is not None), default=0.0)
+        unanswered = sum(verdict.outcome is Outcome.NO_ANSWER for verdict in verdicts_R)
+        if lowest < 0 and unanswered and not self._shown_unanswered:
+            self._shown_unanswered = True
+            logger().warning(
+                "verify: the function returned None, which is the reward 0, for %s, and %g for another: no answer "
+                "earns more than a bad one. To fix it: return a number in place of None",
+                pluralize(unanswered, "response"),
+                lowest,
+            )
 
     def _job(self, gold: str, response: str | None, prompt: str = "") -> tuple[Extracted, Job | Outcome]:
         """Return the extracted answer, and the job for a judge, or the outcome if no judge is needed."""
