@@ -52,7 +52,7 @@ class _Kind(NamedTuple):
     find: Callable[[str], Extracted] | None
     """Function that finds the answer in a response; None if a user's function judges the whole response."""
     form: str
-    """What an answer is, in words; empty if a user's function judges."""
+    """Form of an answer, in words; empty if a user's function judges."""
     longest: int
     """Most characters of an answer that is judged."""
     patience: float
