@@ -51,8 +51,6 @@ class _Kind(NamedTuple):
 
     find: Callable[[str], Extracted] | None
     """Function that finds the answer in a response; None if a user's function judges the whole response."""
-    form: str
-    """Form of an answer, in words; empty if a user's function judges."""
     longest: int
     """Most characters of an answer that is judged."""
     patience: float
@@ -70,7 +68,6 @@ def _kind_of(settings: VerifySettings) -> _Kind:
     if isinstance(settings, CodeVerifySettings):
         return _Kind(
             find=extract_program,
-            form="a closed block of Python code",
             longest=settings.code.max_program_characters,
             # A worker sends a message before each run of a program. It must end a run before the pool kills the worker.
             patience=LONGEST * settings.code.seconds + 30,
@@ -84,7 +81,6 @@ def _kind_of(settings: VerifySettings) -> _Kind:
     if isinstance(settings, FunctionVerifySettings):
         return _Kind(
             find=None,
-            form="",
             longest=0,
             patience=PATIENCE * settings.deadline_seconds,
             setting=f"verify.function: {settings.function}",
@@ -96,7 +92,6 @@ def _kind_of(settings: VerifySettings) -> _Kind:
     assert isinstance(settings, MathVerifySettings)
     return _Kind(
         find=extract,
-        form=r"mathematics in a closed \boxed{...}",
         longest=settings.max_answer_characters,
         patience=PATIENCE * settings.deadline_seconds,
         setting=f"verify.memory_mib: {memory_mib}",
@@ -210,24 +205,17 @@ class Verifier:
         return verdicts_R
 
     def _warn_of_unanswered(self, verdicts_R: Sequence[Verdict]) -> None:
-        """Warn once if no response has an answer, or if those without one, whose reward is 0, earn more than others."""
+        """Warn once if responses without an answer, whose reward is 0, earn more than others by a user's function."""
         unanswered = sum(verdict.outcome is Outcome.NO_ANSWER for verdict in verdicts_R)
-        if self._shown_unanswered or not unanswered:
-            return
         lowest = min((verdict.reward for verdict in verdicts_R if verdict.reward is not None), default=0.0)
-        if self._kind.form and unanswered == sum(verdict.outcome is not Outcome.MISSING for verdict in verdicts_R):
-            count, form = pluralize(unanswered, "response"), self._kind.form
-            text = f"none of {count} has {form}. To fix it: ask for it in the prompts, as prompts.template can"
-        elif lowest < 0:
-            text = (
-                f"the function returned None, which is the reward 0, for {pluralize(unanswered, 'response')}, and "
-                f"{lowest:g} for another: no answer earns more than a bad one. To fix it: return a number in place of "
-                "None"
+        if unanswered and lowest < 0 and not self._shown_unanswered:
+            self._shown_unanswered = True
+            logger().warning(
+                "verify: the function returned None, which is the reward 0, for %s, and %g for another: no answer "
+                "earns more than a bad one. To fix it: return a number in place of None",
+                pluralize(unanswered, "response"),
+                lowest,
             )
-        else:
-            return
-        self._shown_unanswered = True
-        logger().warning("verify: %s", text)
 
     def _job(self, gold: str, response: str | None, prompt: str = "") -> tuple[Extracted, Job | Outcome]:
         """Return the extracted answer, and the job for a judge, or the outcome if no judge is needed."""

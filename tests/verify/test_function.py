@@ -70,8 +70,8 @@ def test_the_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixt
     assert {(one.extracted, one.shows_working) for one in verdicts[:-1]} == {(None, None)}
     assert [(one.outcome, one.reward) for one in again] == [(Outcome.CRASHED, None), (Outcome.CORRECT, 1.5)]
     told = capsys.readouterr().out
-    assert told.count("KeyError: 'A'") == 1
-    assert told.count("None, which is the reward 0, for 1 response, and -0.5 for another") == 1
+    assert told.count("Traceback") == told.count("which is the reward 0, for 1 response, and -0.5 for another") == 1
+    assert "KeyError: 'A'" in told
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ def test_equal_pairs_are_checked_once(monkeypatch):
     assert [one.shows_working for one in verdicts] == [False, True, False, False] * 50
 
 
-def test_no_worker_without_something_to_check(capsys):
+def test_no_worker_without_something_to_check():
     with Verifier(settings()) as verifier:
         assert verifier.verify([]) == []
-        assert verifier.verify([("?", "no box"), ("?", None)])[0].outcome == Outcome.NO_ANSWER  # whatever the gold is
-        assert "none of 1 response has mathematics in a closed" in capsys.readouterr().out
+        (none,) = verifier.verify([("?", "no box")])
+        assert none.outcome == Outcome.NO_ANSWER  # the gold answer is not looked at
         assert judge_pids(verifier) == workers_of() == []
         verifier.verify([("42", boxed("42"))])
         assert len(judge_pids(verifier)) == 1  # not more workers than answers
