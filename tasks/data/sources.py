@@ -13,9 +13,12 @@ from typing import TypeVar
 
 from tasks.data.files import SUFFIXES, NamedFile
 from tasks.errors import DataError
+from tasks.formats import first_names
+from tasks.process.logs import logger
 from tasks.settings import BenchmarkSettings, EvaluateSettings, PromptsSettings, SourceSettings
 from tasks.store.fetch import fetch, fingerprint, snapshot
 
+_ALLOWED = ", ".join(SUFFIXES)
 _SPLIT = re.compile(r"(?:train|test|valid(?:ation)?)(?=[-_.])")
 """A split at the start of a file's name, such as ``train-00000-of-00001.parquet``, as data sets on the hub have it."""
 Sourced = TypeVar("Sourced", BenchmarkSettings, PromptsSettings)
@@ -47,7 +50,7 @@ def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
     names = sorted(file.name for file in local.glob("*") if file.suffix in SUFFIXES)
     if not names:
         raise DataError(
-            f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}. A data set "
+            f"{setting}: no such file, or a folder without files: {path}; allowed: {_ALLOWED}. A data set "
             "of the Hugging Face hub is named in source.hub, with source.files."
         )
     if {"dataset_dict.json", "state.json"} & {*names}:
@@ -58,6 +61,9 @@ def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
             f"{setting}: {path} has files of several splits: {', '.join(splits)}. Name one file, or a folder with the "
             "files of one split."
         )
+    others = sorted(file.name for file in local.glob("[!.]*.*") if file.suffix not in (*SUFFIXES, ".md"))
+    if others:
+        logger().warning("%s: %s is read without %s; allowed: %s", setting, path, first_names(others, 4), _ALLOWED)
     return [(local / name, f"{path.rstrip('/')}/{name}") for name in names]
 
 

@@ -188,12 +188,14 @@ def test_long_tests_of_programs_are_not_in_memory_twice(tmp_path: Path) -> None:
     assert read_table(tmp_path / "prompts.parquet").to_pylist() == rows
 
 
-def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path) -> None:
+def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path, capsys) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set/b.json").write_text(json.dumps([{"prompt": "b", "answer": 2}]))
     (tmp_path / "set/a.parquet").write_bytes(parquet([{"prompt": "a", "answer": "1", "solution": "long"}]))
-    (tmp_path / "set/notes.txt").write_text("not read")
+    for other in ("notes.txt", "c.jsonl.gz", "README.md", ".hidden.csv"):
+        (tmp_path / "set" / other).write_text("not read")
     rows = prepare(store, name="mine", source={"path": str(tmp_path / "set")})
+    assert "/set is read without c.jsonl.gz, notes.txt; allowed: .jsonl" in capsys.readouterr().out
     assert [(row["prompt"], row["answer"]) for row in rows] == [("Q: a", "1"), ("Q: b", "2")]
     for split in ("test.jsonl", "train-00000-of-00001.parquet"):
         (tmp_path / "set" / split).touch()
