@@ -126,7 +126,7 @@ LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencon
 .PHONY: images tag lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
 images: $(ROLES:%=image-%) ## build the container images; see images/README.md
 $(ROLES:%=image-%): image-%:
-	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(TAG) \
+	$(CONTAINER) build -f images/Containerfile -t $(IMAGES)-$*:$(TAG) --build-arg IMAGE=$* \
 	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
 
 tag: ## print the tag of this checkout's images
