@@ -36,19 +36,17 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
             raise DataError(f"{error.message} A run can be shown after the evaluation of its base policy.") from None
         finished = None
     if unfinished and (finished is None or finished.timings.finished < unfinished.latest):
-        text, summary = draw_page(store, unfinished.history(store))
-        return summary.model_copy(update={"report": _save_page(text, page or PAGE)})
-    assert finished is not None
-    if page is None:
-        evaluations, trained_from = finished.parents["evaluations"], finished.facts.get("trained_from", 0)
-        return summarise(store, write_report(store, evaluations, finished.seed, finished.settings, trained_from), [])
-    text, summary = draw_page(store, load_finished(store, finished))
-    return summary.model_copy(update={"report": _save_page(text, page)})
-
-
-def _save_page(text: str, page: Path) -> str:
+        history, page = unfinished.history(store), page or PAGE
+    else:
+        assert finished is not None
+        if page is None:
+            evaluations, trained_from = finished.parents["evaluations"], finished.facts.get("trained_from", 0)
+            report = write_report(store, evaluations, finished.seed, finished.settings, trained_from)
+            return summarise(store, report, [])
+        history = load_finished(store, finished)
+    text, summary = draw_page(store, history)
     write_page(page, text, "--page")
-    return str(page.absolute())
+    return summary.model_copy(update={"report": str(page.absolute())})
 
 
 def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:

@@ -73,10 +73,9 @@ def words(text: str) -> tuple[str, ...] | None:
     if "\\" in plain:
         return None
     parts = [_ARTICLE.sub("", item.strip(" .")) for item in _BETWEEN.split(plain) if item.strip(" .")]
-    times = [_time(item) for item in parts]
-    items = [time or item for time, item in zip(times, parts, strict=True)]
-    if not items or not all(time or _LETTERS.fullmatch(item) for time, item in zip(times, items, strict=True)):
+    times = {item: _time(item) for item in parts}
+    if not all(time or _LETTERS.fullmatch(item) for item, time in times.items()):
         return None
-    if not any(time or is_word(item) for time, item in zip(times, items, strict=True)):
+    if not any(time or is_word(item) for item, time in times.items()):
         return None
-    return tuple(sorted(items))
+    return tuple(sorted(times[item] or item for item in parts))
