@@ -64,7 +64,8 @@ def compare_finished(
             f"{store.ref.uri}: none of the {len(planned)} runs is there. To fix it, start them or name another store."
         )
     check_problems(runs)
-    reference, baselines = experiment.reference, experiment.baselines
+    reference = experiment.reference
+    baselines = [system for system in experiment.systems if system != reference]
     accuracies = {run.name: _by_problem(store, run) for run in runs}
     return ReproductionResult(
         models=list(experiment.models),

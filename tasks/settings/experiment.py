@@ -83,11 +83,6 @@ class ExperimentSettings(Settings):
         return self
 
     @property
-    def baselines(self) -> list[str]:
-        """Return the names of all systems except the one that they are compared with."""
-        return [name for name in self.systems if name != self.reference]
-
-    @property
     def named_runs(self) -> list[NamedRun]:
         """Return every run, ordered by seed, so that after an interruption the finished runs can be compared."""
         return [NamedRun(model, system, seed) for seed, model, system in product(self.seeds, self.models, self.systems)]
