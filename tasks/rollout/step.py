@@ -173,17 +173,6 @@ def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def unfit_prompts(
-    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]], context_tokens: int, max_new_tokens: int
-) -> dict[str, str]:
-    """Return the prompts for which ``build_requests`` would raise, by prompt_id, each with the reason."""
-    return {
-        row["prompt_id"]: reason
-        for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True)
-        if (reason := _unfit(tokenizer, ids, context_tokens, max_new_tokens))
-    }
-
-
 def _unfit(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_tokens: int, max_new_tokens: int) -> str:
     if not ids:
         return "has no tokens. Remove it, or change prompts.template."
@@ -269,7 +258,11 @@ class RolloutCounts:
     ) -> None:
         self.total = len(prompts) * settings.responses_per_prompt
         self.limit = LengthCount(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
-        self.unfit = unfit_prompts(tokenizer, prompts, context_tokens, settings.max_new_tokens)
+        self.unfit = {
+            row["prompt_id"]: reason
+            for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True)
+            if (reason := _unfit(tokenizer, ids, context_tokens, settings.max_new_tokens))
+        }
         """Prompts that get no responses, by prompt_id, with the reason."""
         self.rows = 0
         """Responses so far, with the missing ones, which ``limit`` leaves out."""
