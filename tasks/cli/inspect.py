@@ -199,7 +199,8 @@ def _groups(store: Store, responses: Responses, chosen: ResponseFilter) -> Group
         present = f"prompts here: {first_names(list(all_groups), 3)}; outcomes here: {outcomes}"
         raise DataError(f"{responses.title}: no response with {wanted}; {present}.")
     # The policy learns from groups whose rewards differ, so they come first.
-    order = sorted(groups, key=lambda name: -float(np.std(_rewards(groups[name]) or [0.0])))
+    rewards = {name: [row["reward"] for row in some if row["reward"] is not None] for name, some in groups.items()}
+    order = sorted(groups, key=lambda name: -float(np.std(rewards[name] or [0.0])))
     count = sum(map(len, groups.values()))
     policy = responses.policy
     learner = (
@@ -213,10 +214,6 @@ def _groups(store: Store, responses: Responses, chosen: ResponseFilter) -> Group
         *(_group(_with_texts(groups[name]), all_groups[name], chosen.every) for name in order[: chosen.groups]),
         f"{len(groups)} groups, {count} responses in {responses.title}{total}; {learner}{hint}",
     )
-
-
-def _rewards(rows: Sequence[dict[str, Any]]) -> list[float]:
-    return [row["reward"] for row in rows if row["reward"] is not None]
 
 
 def _group(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Group:

@@ -235,7 +235,7 @@ def load_history(
         evaluated=evaluated,
         stages=stages,
         updates=number_columns(metrics),
-        histograms=histogram_columns(metrics),
+        histograms={name: np.array(metrics[name].to_pylist(), dtype=np.float64) for name in EDGES if metrics.num_rows},
         manifests=manifests,
         algorithm=stages[-1].policy.settings["preset"] if stages else "base",
         updates_per_rollout=int(final.facts.get("updates_per_rollout") or 0),
@@ -286,11 +286,6 @@ def number_columns(metrics: pa.Table) -> dict[str, Column]:
     """Return the numeric columns of a table by name, with NaN for null."""
     names = [field.name for field in metrics.schema if not pa.types.is_nested(field.type)]
     return {name: metrics[name].cast(pa.float64()).to_numpy() for name in names}
-
-
-def histogram_columns(metrics: pa.Table) -> dict[str, Column]:
-    """Return counts per bin, [updates, bins], by column."""
-    return {name: np.array(metrics[name].to_pylist(), dtype=np.float64) for name in EDGES if metrics.num_rows}
 
 
 def resolved_settings(history: History) -> dict[str, dict[str, str]]:
