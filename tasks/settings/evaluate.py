@@ -25,7 +25,7 @@ class EvaluationSettings(Settings):
     temperature: Number = Field(1.0, ge=0.01)
     """Sampling temperature. Values near 0 would overflow; ``greedy`` samples the most probable tokens."""
     greedy: bool = True
-    """Generate one greedy response to every problem, too, on the benchmarks that ask for it."""
+    """Generate one greedy response to every problem, too, on the benchmarks whose own ``greedy`` is true."""
     engine: EngineSettings | None = None
     """Engine of the evaluations; ``rollout.engine`` when null, and transformers in the workflow ``evaluation``."""
     responses_per_part: int = Field(1024, ge=1)

@@ -84,7 +84,7 @@ class PromptsSettings(Settings):
     """Source of the prompts, and their number per stage. Give exactly one of arithmetic, path and source."""
 
     prompts_per_stage: int = Field(ge=1)
-    """Number of prompts of a stage."""
+    """Number of prompts of a stage, all of them different. The training set must have as many."""
     arithmetic: ArithmeticSettings | None = None
     path: FilePlace | None = None
     """A JSON-lines, JSON or parquet file, or a folder of such files: a local path or an ``s3://`` address. The columns

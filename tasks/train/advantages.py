@@ -6,8 +6,8 @@
 | not_finite    | has log-probabilities that are not finite | no                      | no                         |
 | unscored      | has no reward: the verifier cannot tell   | no                      | with A = 0                 |
 | surplus       | data.balance_negatives left it out        | no                      | with A = 0                 |
-| zero_variance | its group has two or more rewards, which  | yes                     | with A, mostly 0, or not:  |
-|               | are all equal                             |                         | data.zero_variance: drop   |
+| zero_variance | its group of two or more responses has no | yes                     | with A, mostly 0, or not:  |
+|               | two different rewards                     |                         | data.zero_variance: drop   |
 | truncated     | was cut off at the largest length         | yes                     | with A, or not:            |
 |               |                                           |                         | data.truncated: mask       |
 
