@@ -214,7 +214,7 @@ bench: .venv-bench/.installed ## measure training beside TRL, rollouts, verifica
 	@touch $@
 
 clean: ## remove environments, caches and runs/
-	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .programs .liger runs site .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .programs .charts .control-plane .liger runs site .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or 3.12, or name its program with make PYTHON=..."; exit 1; }
