@@ -70,7 +70,7 @@ def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) ->
     return verify_rollouts
 
 
-@step("16", role="train", trains=True)
+@step("17", role="train", trains=True)
 def optimize(
     inputs: Keyed[OptimizeInputs],
     reference: Artifact,
@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("27", role="train", judges=True, trains=True, colocated=True)
+@step("28", role="train", judges=True, trains=True, colocated=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
@@ -95,7 +95,7 @@ def alternate(
     return train_alternating
 
 
-@step("24", role="train", judges=True)
+@step("25", role="train", judges=True)
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:

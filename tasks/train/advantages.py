@@ -84,8 +84,8 @@ def group_advantages(
     """Compute advantages, [R] in the dtype of the rewards: reward minus baseline and its offset, over scale.
 
     Scale ``std`` is unbiased, as in verl's GRPO (arXiv 2402.03300), ``std_biased`` is not (2509.24203), ``sqrt_eps`` is
-    that of 2505.22257, ``none`` leaves the difference as it is (Dr.GRPO, 2503.20783). Equal rewards differ from their
-    baseline by exactly 0. A prompt's only response has baseline 0 and scale 1, as in verl.
+    that of 2505.22257, ``none`` leaves the difference as it is (Dr.GRPO, 2503.20783). Rewards that equal their baseline
+    within rounding differ by exactly 0. A prompt's only response has baseline 0 and scale 1, as in verl.
 
     ``reward_R`` is NaN where there is none, ``group_R`` the same number for responses to the same prompt, in any order.
     With random numbers ``draw_R``, of the responses below their group's mean those with the smallest numbers are kept,
@@ -96,10 +96,9 @@ def group_advantages(
     score_R = torch.where(kept.kept_R, reward_R, 0).double()
     lowest_G, highest_G = kept.range(score_R)
     varies_G = highest_G > lowest_G
-    relative_G = (scored.size_G > 1) & (settings.baseline != "none")
-    baseline_G = torch.where(relative_G, _baseline(score_R, highest_G, kept, settings), 0)
-    # Rounding of the baseline can leave equal rewards a little off it; their range is exactly 0.
-    centred_R = torch.where((relative_G & ~varies_G)[scored.group_R], 0, score_R - baseline_G[scored.group_R])
+    relative_R = ((scored.size_G > 1) & (settings.baseline != "none"))[scored.group_R]
+    difference_R = kept.differences(score_R, _baseline(score_R, highest_G, kept, settings))
+    centred_R = torch.where(relative_R, difference_R, score_R)
     scale_G = _scale(score_R, kept, settings)
     if settings.scale != "batch_std":
         scale_G = torch.where(varies_G, scale_G, 1)
@@ -142,6 +141,12 @@ class _Groups:
 
         return extreme("amin", math.inf), extreme("amax", -math.inf)
 
+    def differences(self, x_R: Tensor, baseline_G: Tensor) -> Tensor:
+        """Return values minus their group's baseline: 0, not a random sign, where rounding to float32 could make it."""
+        rounding_G = torch.finfo(torch.float32).eps * torch.stack(self.range(x_R)).abs().amax(0)
+        difference_R = x_R - baseline_G[self.group_R]
+        return torch.where(difference_R.abs() <= rounding_G[self.group_R], 0, difference_R)
+
     def informative(self, reward_R: Tensor) -> Tensor:
         """Return which groups have two different rewards, or are a single response with a reward, bool [G]."""
         lowest_G, highest_G = self.range(reward_R)
@@ -182,7 +187,7 @@ def _scale(score_R: Tensor, groups: _Groups, settings: AdvantageSettings) -> Ten
 
 def _surplus(reward_R: Tensor, groups: _Groups, draw_R: Tensor) -> Tensor:
     """Choose random responses to leave out, bool [R], so that no more of a group are below its mean than above it."""
-    difference_R = reward_R.double() - groups.mean(reward_R.double())[groups.group_R]
+    difference_R = groups.differences(reward_R.double(), groups.mean(reward_R.double()))
     below_R = groups.kept_R & (difference_R < 0)
     allowed_G = groups.sum(difference_R > 0)
     # Responses are ranked in their group by draw, those below the mean first.

@@ -6,8 +6,8 @@ ratio r and advantage A
     loss          = sum over tokens of a (s + penalty), divided by the denominator
     gradient of s = -w A (gradient of log pi) where the token passes the gate and is not vetoed or rejected, else 0
 
-with the surrogate s, which is what the algorithm's paper writes as its loss, the weight w, which carries no gradient,
-and the aggregation's weight a. docs/objective.md has the equations.
+with the surrogate s, which is PPO's loss where w is the ratio, else the token's -w A; the weight w, which carries no
+gradient; and the aggregation's weight a. docs/objective.md has the equations.
 
 Shapes: T response tokens of a micro-batch, the responses one after the other; R responses.
 """
