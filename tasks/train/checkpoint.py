@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save_file as save_columns
+from safetensors import numpy as arrays
 from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
@@ -36,6 +36,11 @@ _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "voc
 _PROCESSOR = "*processor_config.json"
 """Settings for images, without which vLLM does not load a policy that can see, such as Gemma 3."""
 _COPIED_FILES = (*_TOKENIZER, _PROCESSOR, GENERATION, "*.py")
+_WEIGHTS, _COLUMNS, _RESULTS = "weights.safetensors", "columns.safetensors", "results.json"
+_TRAIN, _LOGP = "train", "logp"
+"""Names of the parts of a stage's progress: checkpoints, and columns alone."""
+Columns = dict[str, npt.NDArray[np.float32]]
+"""Log-probabilities of response tokens, by policy."""
 
 
 def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettings | None = None) -> None:
@@ -96,41 +101,39 @@ def load_optimizer(folder: Path, backend: Backend) -> int:
     return updates
 
 
-Columns = dict[str, npt.NDArray[np.float32]]
-"""Log-probabilities of response tokens, by policy."""
-_WEIGHTS, _COLUMNS, _RESULTS = "weights.safetensors", "columns.safetensors", "results.json"
-_TRAIN, _LOGP = "train", "logp"
+class Checkpoints:
+    """Checkpoints of an unfinished stage: weights, moments, results, and the columns of the current responses.
 
+    Columns are also saved alone, because to compute them may take as long as many updates. The engine's column is in
+    the rollouts, and is not saved.
 
-class Resume:
-    """Reads and writes the states of an unfinished stage.
-
-    A state consists of weights, moments, results, and the columns of the current responses. Columns are also saved
-    alone, because to compute them may take as long as many updates.
+    Raises:
+        ArtifactError: a method that reads does not find in this process what it found at rank 0.
     """
 
     def __init__(self, progress: Progress, operation: OperationSettings) -> None:
         self.columns: Columns = {}
-        """Columns of the state that was restored."""
+        """Columns of the checkpoint that was restored."""
         self._progress = progress
         self._every, self._kept = operation.updates_per_checkpoint, operation.checkpoints_kept
         self._saved = 0
 
-    def logp(self, first: int) -> Columns:
-        """Return the saved log-probabilities of the responses whose first update is ``first``; empty if none are."""
-        folder = distributed.find_on_all_ranks(_LOGP, first, lambda: self._progress.get(_LOGP, first))
+    def load_logp(self, earlier_updates: int) -> Columns:
+        """Return the saved columns of responses, by the stage's updates before them; empty if none are saved."""
+        number = earlier_updates
+        folder = distributed.find_on_all_ranks(_LOGP, number, lambda: self._progress.get(_LOGP, number))
         return {} if folder is None else _map_columns(folder / _COLUMNS)
 
-    def keep_logp(self, first: int, columns: Columns) -> None:
-        """Save the log-probabilities of the responses whose first update is ``first``."""
-        self._progress.put(_LOGP, first, lambda folder: save_columns(columns, folder / _COLUMNS))
+    def save_logp(self, earlier_updates: int, columns: Columns) -> None:
+        """Save the columns of responses, by the stage's updates before them."""
+        self._progress.put(_LOGP, earlier_updates, lambda folder: _save_columns(columns, folder / _COLUMNS))
 
     def due(self, done: int) -> bool:
         """Return whether to save after ``done`` of the stage's updates."""
         return done - self._saved >= self._every or distributed.any_rank(stop_requested())
 
     def save(self, backend: Backend, updates: int, results: StageResults, columns: Columns) -> None:
-        """Save the state after an update, and delete states that are older than those kept.
+        """Save a checkpoint after an update, and delete those that are older than the ones kept.
 
         Raises:
             Interrupted: a stop was asked for.
@@ -141,7 +144,7 @@ class Resume:
             if distributed.rank() == 0:
                 save_file(weights, folder / _WEIGHTS)
             save_optimizer(folder, backend, updates)
-            save_columns({name: column for name, column in columns.items() if name != "engine"}, folder / _COLUMNS)
+            _save_columns(columns, folder / _COLUMNS)
             (folder / _RESULTS).write_text(json.dumps(asdict(results)))
 
         self._saved = len(results.rows)
@@ -151,10 +154,10 @@ class Resume:
             stop(f"update {updates}")
 
     def restore(self, backend: Backend, can_continue: Callable[[int], bool]) -> tuple[int, StageResults] | None:
-        """Load the newest state into the backend, if ``can_continue`` accepts its number of updates.
+        """Load the newest checkpoint into the backend, if ``can_continue`` accepts its number of the stage's updates.
 
         Returns:
-            Updates of the run, and results of the stage so far; None if there is no state.
+            Updates of the run, and results of the stage so far; None if no checkpoint was loaded.
         """
         number, newest = self._progress.newest(_TRAIN) or (0, None)
         done = distributed.broadcast_int(number)
@@ -167,6 +170,10 @@ class Resume:
         backend.set_weights(load_file(folder / _WEIGHTS))
         self._saved, self.columns = done, _map_columns(folder / _COLUMNS)
         return load_optimizer(folder, backend), StageResults(**json.loads((folder / _RESULTS).read_text()))
+
+
+def _save_columns(columns: Columns, path: Path) -> None:
+    arrays.save_file({name: column for name, column in columns.items() if name != "engine"}, path)
 
 
 def _map_columns(path: Path) -> Columns:

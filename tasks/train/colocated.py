@@ -29,7 +29,7 @@ from tasks.store.tables import ROLLOUTS, VERDICTS, read_table, rollouts_schema, 
 from tasks.tracking import open_tracker
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
-from tasks.train.checkpoint import Resume
+from tasks.train.checkpoint import Checkpoints
 from tasks.train.results import Row, StageResults
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_folder
 from tasks.train.trainer import Phase
@@ -128,7 +128,7 @@ class Colocated:
     phase: Phase = lambda _: nullcontext()
     """Times the phases of a refresh and of training."""
     operation: OperationSettings | None = None
-    """Settings that say how often states and refreshes are saved; with None an interrupted stage starts anew."""
+    """Settings of checkpoints; with None nothing is saved, and an interrupted stage starts anew."""
 
     def __post_init__(self) -> None:
         """Plan the refreshes, and load the engine and the trainer. The workers of the verifier do not start yet."""
@@ -150,7 +150,7 @@ class Colocated:
             self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, self.seed, base)
             self.trainer.phase = self.phase
             if self.operation is not None:
-                self.trainer.resume = Resume(self.store.progress, self.operation)
+                self.trainer.checkpoints = Checkpoints(self.store.progress, self.operation)
             workers = -(-self.verify.workers // distributed.world_size())
             self.verifier = shared_verifier(self.verify.model_copy(update={"workers": workers}))
             self.call_seconds: list[float | None] = []

@@ -19,7 +19,7 @@ from tasks.train.advantages import select
 from tasks.train.backend import Backend
 from tasks.train.batches import Flags, Floats, Ints, Responses, micro_batches, shares, zeros
 from tasks.train.bounds import Bounds, update_bounds
-from tasks.train.checkpoint import Columns, Resume
+from tasks.train.checkpoint import Checkpoints, Columns
 from tasks.train.results import StageResults
 from tasks.train.tokens import TokenBatch
 
@@ -64,17 +64,17 @@ class ScoredResponses:
         self.logp |= columns
         self._select()
 
-    def score(self, first: int, reference: Scorer | None, resume: Resume | None) -> None:
+    def score(self, earlier_updates: int, reference: Scorer | None, checkpoints: Checkpoints | None) -> None:
         """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the reference.
 
-        ``resume`` saves the columns under ``first``, the number of updates before these responses, or has them already.
+        ``checkpoints`` saves the columns, or has them already; for ``earlier_updates`` see ``Trainer.train``.
         """
-        known = resume.logp(first) if resume else {}
+        known = checkpoints.load_logp(earlier_updates) if checkpoints else {}
         self.restore(known or {"behavior": self.logp_of(self.batches, self.backend, "logp")})
         if reference is not None and "reference" not in known:
             self.logp["reference"] = self.logp_of(self.batches, reference, "reference logp")
-        if resume and not known:
-            resume.keep_logp(first, {name: column for name, column in self.logp.items() if name != "engine"})
+        if checkpoints and not known:
+            checkpoints.save_logp(earlier_updates, self.logp)
 
     def count(self, results: StageResults) -> None:
         """Add the counts of these responses to the results of the stage.

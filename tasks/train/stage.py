@@ -21,7 +21,7 @@ from tasks.tracking import open_tracker
 from tasks.train import distributed
 from tasks.train.backend import convert_parameters, open_backend, trainable
 from tasks.train.batches import Ints, Responses, collect, plan_batches
-from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
+from tasks.train.checkpoint import Checkpoints, load_optimizer, save_optimizer, save_policy
 from tasks.train.diagnostics import example_updates
 from tasks.train.results import StageResults, metrics_schema
 from tasks.train.trainer import Trainer
@@ -75,11 +75,10 @@ def optimize_stage(
             folder, base = store.path(policy), base_policy(store, settings, reference)
             trainer = load_trainer(folder, settings, max_new_tokens, seed, base)
         trainer.phase, trainer.after_update = draft.phase, partial(show, "optimize")
-        trainer.resume = Resume(store.progress, operation)
+        trainer.checkpoints = Checkpoints(store.progress, operation)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         updates = len(batches) * settings.objective.schedule.updates_per_batch
-        refresh, count = (responses, batches), len(responses.group_R)
-        results = make_updates(trainer, stage, lambda _: refresh, 1, updates_per_rollout=updates, responses=count)
+        results = make_updates(trainer, stage, lambda _: (responses, batches), 1, updates, len(responses.group_R))
         save(draft, trainer, start_folder(settings, folder, base), results, stage, updates)
     return draft.ref
 
@@ -90,33 +89,33 @@ def make_updates(
     next_refresh: NextRefresh,
     refreshes: int,
     updates_per_rollout: int,
-    responses: int,
+    responses_per_stage: int,
     rollouts_are_stored: Callable[[int], bool] = lambda _: True,
 ) -> StageResults:
-    """Make all updates of a stage of ``responses``, with new rollouts every ``updates_per_rollout`` updates.
+    """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` updates.
 
     The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. ``next_refresh`` is called for
-    each when the updates on the one before are made. An interrupted stage goes on from the newest state of
-    ``trainer.resume``, if ``rollouts_are_stored`` still finds the rollouts of the first n refreshes, which it used.
+    each when the updates on the one before are made. An interrupted stage goes on from the newest
+    checkpoint, if ``rollouts_are_stored`` still finds the rollouts of the first n refreshes, which it used.
 
     Raises:
         SettingsError: there is not enough memory. See ``Trainer.train`` for the others.
     """
-    results, resume = StageResults(responses, example_updates(refreshes * updates_per_rollout)), trainer.resume
+    results = StageResults(responses_per_stage, example_updates(refreshes * updates_per_rollout))
 
     def can_continue(done: int) -> bool:
         return rollouts_are_stored(-(-done // updates_per_rollout))
 
-    if resume and (state := resume.restore(trainer.backend, can_continue)):
+    if trainer.checkpoints and (state := trainer.checkpoints.restore(trainer.backend, can_continue)):
         trainer.updates, results = state
         for row in results.rows:
             trainer.after_update(row)
     for number in range(refreshes):
         earlier_updates, last_refresh = number * updates_per_rollout, number == refreshes - 1
-        collected, batches = next_refresh(number)
+        responses, batches = next_refresh(number)
         if len(results.rows) < earlier_updates + updates_per_rollout:
             with enough_memory("optimize", _OUT_OF_MEMORY_FIX):
-                trainer.train(collected, batches, stage, results, earlier_updates, last_refresh)
+                trainer.train(responses, batches, stage, results, earlier_updates, last_refresh)
     return results
 
 

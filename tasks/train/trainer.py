@@ -17,7 +17,7 @@ from tasks.settings import OptimizeSettings
 from tasks.train import distributed
 from tasks.train.backend import Backend
 from tasks.train.batches import Ints, Responses
-from tasks.train.checkpoint import Resume
+from tasks.train.checkpoint import Checkpoints
 from tasks.train.diagnostics import UpdateExamples, UpdateStatistics
 from tasks.train.objective import objective
 from tasks.train.results import Row, StageResults
@@ -46,8 +46,8 @@ class Trainer:
     """Times the phases logp and optimize."""
     after_update: Callable[[Row], None] = lambda _: None
     """Called with the diagnostics of every update."""
-    resume: Resume | None = None
-    """Saves where training stands."""
+    checkpoints: Checkpoints | None = None
+    """Those of the unfinished stage; None if it is not saved."""
     require_signal: bool = True
     """Raise an error if all advantages of a stage are zero."""
 
@@ -75,7 +75,7 @@ class Trainer:
             NothingToLearnError: every advantage of the stage is zero, and ``require_signal`` is set.
             GateError: the engine's log-probabilities differ too much from the trainer's, too many are not finite, or a
                 gradient is not finite.
-            Interrupted: a stop was asked for, and ``resume`` saved the state.
+            Interrupted: a stop was asked for, and a checkpoint is saved.
         """
         results = results or StageResults(len(responses.group_R))
         schedule = self.settings.objective.schedule
@@ -84,10 +84,10 @@ class Trainer:
             seed = (self.seed, stage, self.updates - done)
             longest = self.max_response_tokens
             scored = ScoredResponses(responses, self.backend, self.settings, longest, stage, seed, batches)
-            if self.resume and done:
-                scored.restore(self.resume.columns)
+            if self.checkpoints and done:
+                scored.restore(self.checkpoints.columns)
             else:
-                scored.score(earlier_updates, self.reference, self.resume)
+                scored.score(earlier_updates, self.reference, self.checkpoints)
                 scored.count(results)
                 if last_refresh and self.require_signal:
                     results.check_signal(earlier_updates + total)
@@ -107,8 +107,9 @@ class Trainer:
                 results.examples += examples.rows(labels) if examples else []
                 progress.advance(note="" if row["reward"] is None else f"reward {row['reward']:.3f}")
                 self.after_update(results.rows[-1])
-                if self.resume and not (last_refresh and staleness + 1 == total) and self.resume.due(len(results.rows)):
-                    self.resume.save(self.backend, self.updates, results, scored.logp)
+                stage_ends = last_refresh and staleness + 1 == total
+                if self.checkpoints and not stage_ends and self.checkpoints.due(len(results.rows)):
+                    self.checkpoints.save(self.backend, self.updates, results, scored.logp)
         return results
 
     def _update(self, scored: ScoredResponses, rows: Ints, examples: UpdateExamples | None = None) -> Row:

@@ -13,7 +13,7 @@ from tasks.process.interruption import Interrupted, defer_sigterm
 from tasks.settings import OperationSettings
 from tasks.store import Store
 from tasks.train.batches import Responses, plan_batches
-from tasks.train.checkpoint import Resume
+from tasks.train.checkpoint import Checkpoints
 from tasks.train.results import Row, StageResults
 from tasks.train.stage import load_trainer, make_updates
 from tests.faults.steps import Killed
@@ -45,7 +45,7 @@ def attempt(
     trainer._update = counted
     trainer.after_update = lambda row: after(row["update"])
     if store is not None:
-        trainer.resume = Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
+        trainer.checkpoints = Checkpoints(store.progress, OperationSettings(updates_per_checkpoint=every))
     plan = plan_batches(responses, 8, (0, 0))
     results = make_updates(trainer, 0, lambda _: (responses, plan), 1, len(plan), len(responses.group_R))
     return results, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}, made
