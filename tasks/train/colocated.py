@@ -31,7 +31,7 @@ from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Checkpoints
 from tasks.train.results import Row, StageResults
-from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_folder
+from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save_stage, start_folder
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier
 from tasks.verify.step import Tally, pair, verdict_table
@@ -69,6 +69,7 @@ def train_alternating(
         DataError: too many responses are missing.
         GateError: the verifier could not tell too often, or see ``Trainer.train``.
         Interrupted: SIGTERM came, and the state is saved.
+        SettingsError: the engine or the trainer cannot be loaded, or there is not enough memory.
     """
     settings = {
         **optimize.model_dump(mode="json"),
@@ -107,7 +108,7 @@ def train_alternating(
             judged.parents["rollouts"] = [generated.ref]
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[generated.ref], verdicts=judged.ref)
-        save(draft, loop.trainer, loop.start, results, stage, updates_per_rollout)
+        save_stage(draft, loop.trainer, loop.start, results, stage, updates_per_rollout)
     return draft.ref
 
 
@@ -172,7 +173,7 @@ class Colocated:
     ) -> StageResults:
         """Make all updates of the stage, and pass ``on_refresh`` rollouts and verdicts before the updates on them."""
 
-        def rollouts(number: int) -> tuple[Responses, Sequence[Ints]]:
+        def next_refresh(number: int) -> tuple[Responses, Sequence[Ints]]:
             rollouts, verdicts = self.refresh(number)
             on_refresh(rollouts, verdicts)
             with self.phase("switch"):
@@ -184,7 +185,7 @@ class Colocated:
 
         self.trainer.after_update = after_update
         count, mu = len(self.refreshes), self.updates_per_rollout
-        return make_updates(self.trainer, self.stage, rollouts, count, mu, self.counts.total, rollouts_are_stored)
+        return make_updates(self.trainer, self.stage, next_refresh, count, mu, self.counts.total, rollouts_are_stored)
 
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""

@@ -60,6 +60,7 @@ def optimize_stage(
         DataError: the rollouts are not of this policy, or do not fit the verdicts or the batch size.
         GateError: see ``Trainer.train``.
         Interrupted: SIGTERM came, and the state is saved.
+        SettingsError: the trainer cannot be loaded (see ``load_trainer``), or there is not enough memory.
     """
     base_parent = reference_parent(settings, reference)
     parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **base_parent}
@@ -79,7 +80,7 @@ def optimize_stage(
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         updates = len(batches) * settings.objective.schedule.updates_per_batch
         results = make_updates(trainer, stage, lambda _: (responses, batches), 1, updates, len(responses.group_R))
-        save(draft, trainer, start_folder(settings, folder, base), results, stage, updates)
+        save_stage(draft, trainer, start_folder(settings, folder, base), results, stage, updates)
     return draft.ref
 
 
@@ -162,7 +163,9 @@ def load_trainer(
     an objective with a KL to it, and for adapters, which are trained beside its weights.
 
     Raises:
+        ArtifactError: the policy's adapters or moments do not fit the settings or the model.
         DataError: adapters do not fit the policy (see ``check_merges`` too), or the model cannot be scored.
+        SettingsError: see ``load_model``, ``add_adapters`` and ``open_backend``.
     """
     release()
     # DeepSpeed moves to its GPU only what stays there: in bfloat16 its own partition of the fp32 weights.
@@ -194,7 +197,7 @@ def load_trainer(
     return Trainer(backend, settings, max_response_tokens, seed, reference, updates)
 
 
-def save(
+def save_stage(
     draft: Draft, trainer: Trainer, previous: Path, results: StageResults, stage: int, updates_per_rollout: int
 ) -> None:
     """Write the policy, the optimizer's state, the diagnostics and the facts of a stage."""
