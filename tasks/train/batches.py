@@ -250,7 +250,7 @@ def micro_batches(sequence_tokens_R: Ints, token_budget: int, padded: bool = Fal
 
 
 def shares(micros: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> list[list[Ints]]:
-    """Share an update's micro-batches among processes: the same number for each, of about the same size at each step.
+    """Share an update's micro-batches among processes, [process][step], of about the same size at each step.
 
     Micro-batches are split until their number is a multiple of the processes; with too few responses some are empty.
     """
@@ -266,7 +266,7 @@ def shares(micros: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> l
         largest = split.pop(max(divisible, key=lambda index: int(sequence_tokens_R[split[index]].sum())))
         split += [largest[::2], largest[1::2]]
     split.sort(key=lambda micro: -int(sequence_tokens_R[micro].sum()))
-    rounds = [split[start : start + processes] for start in range(0, len(split), processes)]
-    # Every second round is reversed, so that no process always gets the largest.
-    turned = [micros[::-1] if index % 2 else micros for index, micros in enumerate(rounds)]
-    return [[micros[process] for micros in turned] for process in range(processes)]
+    steps = [split[start : start + processes] for start in range(0, len(split), processes)]
+    # Every second step is reversed, so that no process always gets the largest.
+    steps[1::2] = [step[::-1] for step in steps[1::2]]
+    return [list(share) for share in zip(*steps, strict=True)]
