@@ -38,9 +38,9 @@ class Selection:
     takes_part_R: Flags
     groups: int
     zero_variance_groups: int
-    """Groups without two different rewards."""
+    """Groups without two different rewards, other than a single response with a reward."""
     unscored: int
-    """Responses without a reward."""
+    """Responses whose reward is in no baseline: missing, not finite and unscored ones of the table above."""
 
     def active_rows(self, rows: Ints) -> Ints:
         """Return the rows that take part."""

@@ -90,7 +90,7 @@ class Backend(Protocol):
         """Yield every other parameter, whole, in the dtype of the forward pass, under the model's name for it."""
 
     def moments(self) -> Named:
-        """Yield their moments of AdamW as ``<name>.exp_avg`` and ``<name>.exp_avg_sq``, whole, in fp32."""
+        """Yield the moments of every trainable parameter, whole, in fp32: ``<name>.exp_avg``, ``<name>.exp_avg_sq``."""
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace every trainable parameter."""
@@ -109,7 +109,7 @@ def open_backend(scorer: Scorer, settings: "OptimizeSettings") -> Backend:
         check_liger()
         apply_liger(scorer.model)
     if settings.backend.gradient_checkpointing:
-        _compute_layers_again(scorer.model)
+        _enable_gradient_checkpointing(scorer.model)
     if settings.backend.kind == "deepspeed":
         from tasks.train.deepspeed_backend import DeepSpeedBackend
 
@@ -119,8 +119,8 @@ def open_backend(scorer: Scorer, settings: "OptimizeSettings") -> Backend:
     return TorchBackend(scorer, settings)
 
 
-def _compute_layers_again(model: PreTrainedModel) -> None:
-    """Turn on gradient checkpointing, without putting dropout or anything else into training mode."""
+def _enable_gradient_checkpointing(model: PreTrainedModel) -> None:
+    """Compute layers again in the backward pass, without putting dropout or anything else into training mode."""
     model.gradient_checkpointing_enable({"use_reentrant": False})
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):

@@ -45,7 +45,7 @@ class ObjectiveResult:
     surrogate_T: Tensor
     """The algorithm's loss per token, without the penalty; 0 for vetoed and rejected tokens."""
     clipped_T: Tensor
-    """bool: the gate stops the token, or its weight is bounded. The veto makes no difference."""
+    """bool: the gate stops the token, or its weight is bounded, and A is not 0. The veto makes no difference."""
     trigger_T: Tensor
     """bool: the statistic of the veto is beyond its threshold."""
     vetoed_T: Tensor

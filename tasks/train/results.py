@@ -56,6 +56,7 @@ class StageResults:
     reward_sum: float = 0.0
     """Sum of the rewards of all responses but the unscored ones."""
     unscored: int = 0
+    """Responses whose reward is in no baseline; the dropped ones are among them."""
     dropped: int = 0
     """Responses with log-probabilities that are not finite."""
     has_signal: bool = False

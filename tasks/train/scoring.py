@@ -47,7 +47,7 @@ class ScoredResponses:
         self.logp: Columns = {"engine": np.asarray(self.responses.engine_logp.flat, dtype=np.float32)}
         """Log-probabilities of all response tokens by policy: engine, behavior, and where used reference and proximal.
 
-        They are 0 for responses that do not take part.
+        Only the engine's are known for responses that do not take part.
         """
         self._select()
 
@@ -125,8 +125,8 @@ class ScoredResponses:
     def logp_of(self, batches: Sequence[Ints], scorer: Backend | Scorer, title: str) -> Floats:
         """Compute a column of log-probabilities, in nats, of all tokens in some batches; it is 0 elsewhere.
 
-        The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit. ``title`` is
-        shown in the progress bar.
+        The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit, unless some
+        of these log-probabilities are not finite. ``title`` is shown in the progress bar.
         """
         flat: Floats = zeros(len(self.logp["engine"]), self.responses.folder)
         with bar(f"stage {self.stage + 1} {title}", len(batches)) as progress:
