@@ -20,7 +20,7 @@ from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.inputs import SECTIONS, Artifact, RunSections, StoreHandle
 from tasks.flyte.tasks import prepare_policy, prepare_prompts, study
 from tasks.settings import Given, OperationSettings
-from workflows.stages import prepare
+from workflows.stages import prepare_shared_inputs
 
 _SECTIONS = {**SECTIONS, "store": "runs/laboratory"}
 
@@ -45,7 +45,7 @@ def arm(
     operation = Given[OperationSettings]()
     opened = open_run(updates_per_rollout=0, arm=arm, seed=seed, overrides=overrides, operation=operation, **sections)
     run = named(opened, "open-run")
-    shared = prepare(run)
+    shared = prepare_shared_inputs(run)
     trained = study(
         inputs=run.study,
         evaluations=evaluations,

@@ -16,7 +16,7 @@ from tasks.flyte.tasks import prepare_policy, report
 from tasks.formats import pluralize
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
-from workflows.stages import SharedInputs, Stage, add_evaluation, add_stage, prepare
+from workflows.stages import SharedInputs, Stage, add_evaluation, add_stage, prepare_shared_inputs
 
 AddStage = Callable[[OpenRun, SharedInputs, Artifact, Artifact, int], Stage]
 """A function that adds the node of a stage: from a run, its shared inputs, its base policy, a policy and a number."""
@@ -24,7 +24,7 @@ AddStage = Callable[[OpenRun, SharedInputs, Artifact, Artifact, int], Stage]
 
 def add_stages(run: OpenRun, stages: int, add: AddStage) -> Artifact:
     """Add the stages of a run, and its report with the accuracies of the base policy and after each stage."""
-    shared = prepare(run)
+    shared = prepare_shared_inputs(run)
     policy = base = named(prepare_policy(inputs=run.policy), "base-policy")
     accuracies = [add_evaluation(base, shared, "evaluate-base")]
     for number in range(stages):

@@ -17,7 +17,7 @@ from tasks.flyte.tasks import report
 from tasks.formats import pluralize
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
-from workflows.stages import StageInputs, add_evaluation, prepare, stage, stage_inputs
+from workflows.stages import StageInputs, add_evaluation, prepare_shared_inputs, stage, stage_inputs
 
 
 @dynamic_part
@@ -56,7 +56,7 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
     def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
         opened = open_run(updates_per_rollout=0, trained_from=from_stage, algorithm=algorithm, **options)
         run = named(opened, "open-run")
-        shared = prepare(run)
+        shared = prepare_shared_inputs(run)
         stored = named(find_stage(inputs=run.run, training=shared["training"], algorithm=algorithm), "stored-stage")
         accuracies = stages_from(
             first=from_stage,

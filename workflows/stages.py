@@ -66,7 +66,7 @@ class StageInputs(SharedInputs):
     optimize: Keyed[OptimizeInputs]
 
 
-def prepare(run: OpenRun) -> SharedInputs:
+def prepare_shared_inputs(run: OpenRun) -> SharedInputs:
     """Add the nodes that read the benchmarks and the training set, and return the inputs that all stages share."""
     benchmarks = prepare_benchmarks(run.benchmarks)
     training = named(tasks.prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
@@ -87,7 +87,7 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **shared: Unpack[St
     generate_shard = partial(tasks.generate, inputs=shared["rollout"], policy=policy, stage=stage)
     rollouts = named(map_task(generate_shard)(prompts=shards), "generate")
     verdicts = named(tasks.verify(inputs=shared["verify"], rollouts=rollouts, stage=stage), "verify")
-    trained = tasks.optimize(
+    optimized = tasks.optimize(
         inputs=shared["optimize"],
         reference=reference,
         policy=policy,
@@ -95,7 +95,7 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **shared: Unpack[St
         verdicts=verdicts,
         stage=stage,
     )
-    named(trained, "optimize")
+    trained = named(optimized, "optimize")
     return Stage(trained, add_evaluation(trained, shared, "evaluate"))
 
 
@@ -110,8 +110,8 @@ def alternating_stage(
 ) -> Stage:
     """A stage whose updates alternate with the generation of rollouts, in one task."""
     shards = named(tasks.prepare_prompts(inputs=shared["prompts"], training=shared["training"], stage=stage), "prompts")
-    trained = tasks.alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
-    named(trained, "alternate")
+    made = tasks.alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
+    trained = named(made, "alternate")
     return Stage(trained, add_evaluation(trained, shared, "evaluate"))
 
 
