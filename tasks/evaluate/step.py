@@ -54,13 +54,16 @@ def evaluate_policy(
             engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
             # A problem that does not fit stops the step before anything is generated.
             build_requests(tokenizer, rows, (), "evaluate", seed, engine.context_tokens, settings.max_new_tokens)
-            limit = LengthCount(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {settings.max_new_tokens}")
+            limit = f"evaluate.max_new_tokens {settings.max_new_tokens}"
+            lengths = LengthCount(tokenizer, stop_token_ids(folder), limit)
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate {f'stage {stage}' if stage else 'base'} {note.name}"
         k = settings.samples_per_problem
-        drawn: list[tuple[Sequence[int], float]] = [(range(k), settings.temperature)]
+        samplings: list[tuple[Sequence[int], Sampling]] = [
+            (range(k), Sampling(settings.max_new_tokens, settings.temperature))
+        ]
         if settings.greedy:
-            drawn.append(([GREEDY], 0.0))
+            samplings.append(([GREEDY], Sampling(settings.max_new_tokens, temperature=0.0)))
         samples: list[dict[str, Any]] = []
         # All samples of a problem share its texts, because the tests of a program can take megabytes.
         texts = {row["prompt_id"]: {"prompt": row["prompt"], "answer": row["answer"]} for row in rows}
@@ -70,9 +73,8 @@ def evaluate_policy(
 
                 def generate(chunk: Sequence[Mapping[str, Any]] = chunk) -> pa.Table:
                     sampled: list[dict[str, Any]] = []
-                    for indices, temperature in drawn:
-                        sampling = Sampling(settings.max_new_tokens, temperature)
-                        sampled += sample_problems(engine, tokenizer, chunk, indices, sampling, seed, on_done, limit)
+                    for indices, sampling in samplings:
+                        sampled += sample_problems(engine, tokenizer, chunk, indices, sampling, seed, on_done, lengths)
                     return to_table(sampled, UNJUDGED_SAMPLES)
 
                 table = store.progress.table("samples", number, generate)
@@ -97,7 +99,7 @@ def evaluate_policy(
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
         # An earlier attempt may have generated some of the responses.
         counts = len(samples), sum(sample["finish_reason"] == "length" for sample in samples)
-        draft.facts.update(benchmark=note.name, **accuracy_facts(metrics), **limit.facts(title, counts))
+        draft.facts.update(benchmark=note.name, **accuracy_facts(metrics), **lengths.facts(title, counts))
         with open_tracker(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})
     return draft.ref
@@ -111,16 +113,16 @@ def sample_problems(
     sampling: Sampling,
     seed: int,
     on_done: OnDone = ignore_progress,
-    limit: LengthCount | None = None,
+    lengths: LengthCount | None = None,
 ) -> list[dict[str, Any]]:
-    """Sample responses, and return them as rows of the samples table without verdicts; ``limit`` counts them."""
+    """Sample responses, and return them as rows of the samples table without verdicts; ``lengths`` counts them."""
     requests = build_requests(
         tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
     )
     responses = engine.generate(requests, sampling, on_done)
-    if limit is not None:
+    if lengths is not None:
         for response in responses:
-            limit.add(response.token_ids, response.finish_reason)
+            lengths.add(response.token_ids, response.finish_reason)
     texts = decode(tokenizer, responses)
     per_request = (row for row in rows for _ in indices)
     return [

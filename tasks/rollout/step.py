@@ -77,13 +77,13 @@ def generate_shard(
                 counts.add(table)
                 add(table)
                 progress.reach(counts.rows)
-        limit = counts.limit
+        lengths = counts.lengths
         draft.facts.update(
             stage=stage + 1,
             responses=counts.rows,
-            response_tokens=limit.tokens / limit.responses if limit.responses else None,
-            truncated=limit.cut / limit.responses if limit.responses else None,
-            tokens_per_second=limit.tokens / draft.spent()["generate"],
+            response_tokens=lengths.tokens / lengths.responses if lengths.responses else None,
+            truncated=lengths.truncated / lengths.responses if lengths.responses else None,
+            tokens_per_second=lengths.tokens / draft.spent()["generate"],
             **counts.facts(title, seconds, [engine.work]),
         )
     return draft.ref
@@ -155,7 +155,7 @@ def build_requests(
     """
     requests = []
     for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True):
-        if reason := _unfit(tokenizer, ids, context_tokens, max_new_tokens):
+        if reason := _reason_unfit(tokenizer, ids, context_tokens, max_new_tokens):
             raise DataError(f"prompt {row['prompt_id']!r}: {reason}")
         requests += [
             Request(row["prompt_id"], index, ids, sampling_seed(seed, purpose, row["prompt_id"], index))
@@ -173,7 +173,10 @@ def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _unfit(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_tokens: int, max_new_tokens: int) -> str:
+def _reason_unfit(
+    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_tokens: int, max_new_tokens: int
+) -> str:
+    """Return why a prompt can have no response; empty if it can have one."""
     if not ids:
         return "has no tokens. Remove it, or change prompts.template."
     if ids[-1] == tokenizer.eos_token_id:
@@ -199,7 +202,7 @@ class LengthCount:
         self._tokenizer, self._stop_ids, self._limit = tokenizer, list(stop_ids), limit
         special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
         self._special = np.array(sorted(special - set(self._stop_ids)), dtype=np.int64)
-        self.responses = self.cut = self.tokens = 0
+        self.responses = self.truncated = self.tokens = 0
         self._first_special: Counter[int] = Counter()
 
     def add(self, token_ids: npt.NDArray[np.int32], finish_reason: str) -> None:
@@ -207,7 +210,7 @@ class LengthCount:
         self.responses += 1
         self.tokens += len(token_ids)
         if finish_reason == "length":
-            self.cut += 1
+            self.truncated += 1
             special = token_ids[np.isin(token_ids, self._special)]
             self._first_special.update(special[:1].tolist())
 
@@ -216,12 +219,12 @@ class LengthCount:
 
         ``counts`` are the numbers of all responses and of those that end at the limit, if ``add`` did not count all.
         """
-        responses, cut = counts or (self.responses, self.cut)
-        if cut < max(1, NEARLY_ALL * responses):
+        responses, truncated = counts or (self.responses, self.truncated)
+        if truncated < max(1, NEARLY_ALL * responses):
             return {}
         stops = ", ".join(map(self._token_name, self._stop_ids))
         warning = (
-            f"{title}: {percent(cut / responses)} of {responses} responses end at {self._limit}, "
+            f"{title}: {percent(truncated / responses)} of {responses} responses end at {self._limit}, "
             f"without a stop token ({stops}). {self._suggest_fix()}"
         )
         logger().warning("%s", warning)
@@ -229,10 +232,10 @@ class LengthCount:
 
     def _suggest_fix(self) -> str:
         for token, count in self._first_special.most_common(1):
-            if count >= _MAJORITY * self.cut:
+            if (share := count / self.truncated) >= _MAJORITY:
                 return (
-                    f"{percent(count / self.cut)} of them continue after {self._token_name(token)}: to stop there, add "
-                    f"{token} to eos_token_id in the generation_config.json of the base policy."
+                    f"{percent(share)} of them continue after {self._token_name(token)}: to stop there, add {token} to "
+                    "eos_token_id in the generation_config.json of the base policy."
                 )
         name = self._limit.split()[0]
         return f"Raise {name}, or ask for a shorter answer, or for an end, as the policy was trained to write it."
@@ -257,15 +260,16 @@ class RolloutCounts:
         context_tokens: int,
     ) -> None:
         self.total = len(prompts) * settings.responses_per_prompt
-        self.limit = LengthCount(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
+        limit = f"rollout.max_new_tokens {settings.max_new_tokens}"
+        self.lengths = LengthCount(tokenizer, stop_token_ids(folder), limit)
         self.unfit = {
             row["prompt_id"]: reason
             for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True)
-            if (reason := _unfit(tokenizer, ids, context_tokens, settings.max_new_tokens))
+            if (reason := _reason_unfit(tokenizer, ids, context_tokens, settings.max_new_tokens))
         }
         """Prompts that get no responses, by prompt_id, with the reason."""
         self.rows = 0
-        """Responses so far, with the missing ones, which ``limit`` leaves out."""
+        """Responses so far, with the missing ones, which ``lengths`` leaves out."""
         self._max_share = settings.max_missing_share
         self._missing: Counter[str] = Counter()
         for name, reason in self.unfit.items():
@@ -279,7 +283,7 @@ class RolloutCounts:
                 self._count_missing(name, 1, "the engine gave it up.")
         for ids, reason in zip(rollouts["response_token_ids"], rollouts["finish_reason"].to_pylist(), strict=True):
             if reason != "missing":
-                self.limit.add(ids.values.to_numpy(), reason)
+                self.lengths.add(ids.values.to_numpy(), reason)
 
     def facts(self, title: str, seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
         """Return facts of rollouts: the calls of engines, the missing responses, and ``LengthCount.facts``.
@@ -293,7 +297,7 @@ class RolloutCounts:
             "engine_work": [counts._asdict() for counts in work],
             "missing": self._missing.total(),
             "missing_prompts": list(self._missing),
-            **self.limit.facts(title),
+            **self.lengths.facts(title),
         }
 
     def _count_missing(self, prompt_id: str, responses: int, reason: str) -> None:
@@ -319,7 +323,7 @@ def progress_callback(progress: Bar) -> OnDone:
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> list[str]:
-    """Return the text of responses, without special tokens and with all of its spaces, as in ``' '.join``."""
+    """Return the texts of responses, without special tokens, and with the spaces before punctuation kept."""
     if not responses:
         return []
     whole = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
