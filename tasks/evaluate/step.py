@@ -21,7 +21,7 @@ from tasks.store.tables import ROWS_AT_ONCE, SAMPLES, UNJUDGED_SAMPLES, read_tab
 from tasks.tracking import open_tracker
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
 from tasks.verify.step import pair
-from tasks.verify.verdicts import Outcome, Verdict
+from tasks.verify.verdicts import Outcome
 
 
 @save_on_sigterm
@@ -59,11 +59,10 @@ def evaluate_policy(
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate {f'stage {stage}' if stage else 'base'} {note.name}"
         k = settings.samples_per_problem
-        samplings: list[tuple[Sequence[int], Sampling]] = [
-            (range(k), Sampling(settings.max_new_tokens, settings.temperature))
-        ]
+        longest = settings.max_new_tokens
+        samplings: list[tuple[Sequence[int], Sampling]] = [(range(k), Sampling(longest, settings.temperature))]
         if settings.greedy:
-            samplings.append(([GREEDY], Sampling(settings.max_new_tokens, temperature=0.0)))
+            samplings.append(([GREEDY], Sampling(longest, temperature=0.0)))
         samples: list[dict[str, Any]] = []
         # All samples of a problem share its texts, because the tests of a program can take megabytes.
         texts = {row["prompt_id"]: {"prompt": row["prompt"], "answer": row["answer"]} for row in rows}
@@ -88,12 +87,8 @@ def evaluate_policy(
             for sample, verdict in zip(samples, verdicts, strict=True):
                 sample.update(vars(verdict))
             check_failures(samples, verify, len(samples))
-            sampled = [index for index, sample in enumerate(samples) if sample["sample_index"] != GREEDY]
-            classes = (
-                answer_classes([samples[index] for index in sampled], [verdicts[index] for index in sampled], verifier)
-                if note.answer_type == "math"
-                else None
-            )
+            sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
+            classes = answer_classes(sampled, verifier) if note.answer_type == "math" else None
         write_table(draft.path / SAMPLES_FILE, samples, SAMPLES, ROWS_AT_ONCE)
         metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
@@ -140,17 +135,19 @@ def sample_problems(
     ]
 
 
-def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict], verifier: Verifier) -> list[int]:
-    """Return the class of every response's answer, [R]: ``CORRECT``, ``NO_VOTE``, or a number from 1 on for wrong ones.
+def answer_classes(samples: Sequence[Mapping[str, Any]], verifier: Verifier) -> list[int]:
+    """Return the class of every sample's answer: ``CORRECT``, ``NO_VOTE``, or a number from 1 on for wrong ones.
 
-    Responses without a judged answer have no vote. For each problem the first wrong answer without a class starts one,
-    and the verifier tells which of the other wrong answers equal it.
+    Samples hold their verdicts; those without a judged answer have no vote. For each problem the first wrong answer
+    without a class starts one, and the verifier tells which of the other wrong answers equal it.
     """
-    names = [str(sample["prompt_id"]) for sample in samples]
+    wrong = [
+        (str(sample["prompt_id"]), sample["extracted"] or "") if sample["outcome"] is Outcome.WRONG else None
+        for sample in samples
+    ]
     left: dict[str, list[str]] = {}
-    for name, verdict in zip(names, verdicts, strict=True):
-        if verdict.outcome is Outcome.WRONG and verdict.extracted not in left.setdefault(name, []):
-            left[name].append(verdict.extracted or "")
+    for name, answer in dict.fromkeys(filter(None, wrong)):
+        left.setdefault(name, []).append(answer)
     classes: dict[tuple[str, str], int] = {}
     number = 0
     while left := {name: answers for name, answers in left.items() if answers}:
@@ -164,10 +161,8 @@ def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verd
             if verdict.outcome is Outcome.CORRECT:
                 classes[name, answer] = number
                 left[name].remove(answer)
-    return [_class(name, verdict, classes) for name, verdict in zip(names, verdicts, strict=True)]
-
-
-def _class(name: str, verdict: Verdict, classes: Mapping[tuple[str, str], int]) -> int:
-    if verdict.outcome is Outcome.CORRECT:
-        return CORRECT
-    return classes[name, verdict.extracted or ""] if verdict.outcome is Outcome.WRONG else NO_VOTE
+    votes = {Outcome.CORRECT: CORRECT}
+    return [
+        classes[answer] if answer else votes.get(sample["outcome"], NO_VOTE)
+        for answer, sample in zip(wrong, samples, strict=True)
+    ]

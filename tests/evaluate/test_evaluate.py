@@ -61,7 +61,7 @@ def test_equal_answers_vote_together_however_they_are_written() -> None:
     golds = [r"\frac{1}{2}"] * 6 + ["3"] * 3
     with Verifier(VerifySettings(workers=1)) as verifier:
         verdicts = verifier.verify([(gold, one["response"]) for gold, one in zip(golds, samples, strict=True)])
-        classes = answer_classes(samples, verdicts, verifier)
+        classes = answer_classes([one | vars(made) for one, made in zip(samples, verdicts, strict=True)], verifier)
     assert classes == [CORRECT, 1, 1, 1, 2, 3, 1, CORRECT, NO_VOTE]
     assert majority(np.array([classes[:6]])) == [0.0]
 
