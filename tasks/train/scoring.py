@@ -43,15 +43,16 @@ class ScoredResponses:
     """The rows of each batch, in the order in which updates consume them."""
 
     def __post_init__(self) -> None:
-        """Select responses by what is known before the policy has scored them."""
-        self.logp: Columns = {"engine": np.asarray(self.responses.engine_logp.flat, dtype=np.float32)}
+        self.logp: Columns = {}
         """Log-probabilities of all response tokens by policy: engine, behavior, and where used reference and proximal.
 
         Only the engine's are known for responses that do not take part.
         """
-        self._select()
+        self.add({"engine": np.asarray(self.responses.engine_logp.flat, dtype=np.float32)})
 
-    def _select(self) -> None:
+    def add(self, columns: Columns) -> None:
+        """Add columns, and select responses: those with log-probabilities that are not finite take no part."""
+        self.logp |= columns
         self._not_finite_R: Flags = np.zeros(len(self.responses.group_R), dtype=bool)
         for name in {"engine", "behavior"} & self.logp.keys():
             self._not_finite_R |= ~finite_responses(self.logp[name], self.responses)
@@ -59,18 +60,13 @@ class ScoredResponses:
         objective, longest = self.settings.objective, self.max_response_tokens
         self.selection = select(self.responses, objective, longest, self._not_finite_R, draw_R)
 
-    def restore(self, columns: Columns) -> None:
-        """Take the columns of an interrupted attempt."""
-        self.logp |= columns
-        self._select()
-
     def score(self, earlier_updates: int, reference: Scorer | None, checkpoints: Checkpoints | None) -> None:
         """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the reference.
 
         ``checkpoints`` saves the columns, or has them already; for ``earlier_updates`` see ``Trainer.train``.
         """
         known = checkpoints.load_logp(earlier_updates) if checkpoints else {}
-        self.restore(known or {"behavior": self.logp_of(self.batches, self.backend, "logp")})
+        self.add(known or {"behavior": self.logp_of(self.batches, self.backend, "logp")})
         if reference is not None and "reference" not in known:
             self.logp["reference"] = self.logp_of(self.batches, reference, "reference logp")
         if checkpoints and not known:

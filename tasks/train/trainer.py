@@ -85,7 +85,7 @@ class Trainer:
             longest = self.max_response_tokens
             scored = ScoredResponses(responses, self.backend, self.settings, longest, stage, seed, batches)
             if self.checkpoints and done:
-                scored.restore(self.checkpoints.columns)
+                scored.add(self.checkpoints.columns)
             else:
                 scored.score(earlier_updates, self.reference, self.checkpoints)
                 scored.count(results)
