@@ -73,7 +73,7 @@ def prepare_benchmark(
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
         place = f"{_setting(settings)}.source"
         rows, unusable, data = source_rows(store, settings.source, place, source, operation.mirror, verify.kind)
-        rows = _first(rows, unusable, settings)
+        rows = _first_problems(rows, unusable, settings)
         unreadable = unreadable_golds(rows, settings.source, verify, settings.name)
         _check_readable(unreadable, len(rows), settings)
         write_prompts(draft.path, with_template(rows, settings))
@@ -219,8 +219,8 @@ def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
     write_table(folder / PROMPTS_FILE, rows, CHATS if any(row["chat"] for row in rows) else PROMPTS)
 
 
-def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
-    """Return the first ``problems`` rows; for held-out prompts of the run, all rows if there are fewer."""
+def _first_problems(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
+    """Return the first ``problems`` rows, or raise DataError if there are fewer, unless they are held-out prompts."""
     wanted = settings.problems or len(rows)
     lacking = len(rows) < wanted and settings.name != HELD_OUT
     # With a share, the training set of the same source reports the unusable rows.

@@ -53,7 +53,7 @@ class Unusable:
 
 
 def read_rows(files: Sequence[NamedFile], source: SourceSettings, kind: str) -> tuple[list[Row], list[Unusable]]:
-    """Return the usable and the unusable rows of files, in the order of the files.
+    """Return the usable and the unusable rows of files, in their order; those of a share in that of ``share_of``.
 
     ``kind`` is that of the verifier: around an answer for ``math``, spaces and dollar signs mean nothing, and commas
     join a list of answers; for other kinds the list is JSON.

@@ -51,7 +51,7 @@ class Overlap:
     """Length of the shared run, in words; 0 if prompt and problem are equal."""
 
 
-class Problems:
+class ProblemIndex:
     """An index of the problems of benchmarks, by runs of ``words`` words; with 0, only equal problems are found."""
 
     def __init__(self, words: int) -> None:
@@ -73,7 +73,7 @@ class Problems:
             words = _WORD.findall(text)
             length = min(self._words, len(words))
             if length >= min(FEWEST_WORDS, self._words) > 0:
-                runs = set(_runs(words, length))
+                runs = set(_word_runs(words, length))
                 times.update(runs)
                 overlaps |= {run: Overlap(benchmark, name, length) for run in runs if run not in overlaps}
         for run, overlap in overlaps.items():
@@ -98,7 +98,7 @@ class Problems:
     def _shared(self, text: str) -> Iterator[_Words]:
         words = _WORD.findall(text)
         for length, runs in sorted(self._runs.items(), reverse=True):
-            yield from (run for run in _runs(words, length) if run in runs)
+            yield from (run for run in _word_runs(words, length) if run in runs)
 
 
 def _normalize(text: str) -> str:
@@ -110,7 +110,7 @@ def _symbols(text: str) -> _Words:
     return tuple(_SYMBOL.findall(text))
 
 
-def _runs(words: list[str], length: int) -> Iterator[_Words]:
+def _word_runs(words: list[str], length: int) -> Iterator[_Words]:
     return (tuple(words[start : start + length]) for start in range(len(words) - length + 1))
 
 
@@ -123,7 +123,7 @@ def prepare_training_set(
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
     prompts: PromptsSettings | None = None,
 ) -> ArtifactRef:
-    """Write a prompts artifact with the rows of a training set, in the order of the source, and the removed rows.
+    """Write a prompts artifact with the rows of a training set, in the order of ``read_rows``, and the removed rows.
 
     The benchmarks are not parents of the artifact, so that a benchmark without overlap does not change its digest.
     ``source`` is the result of ``source_fingerprint`` when the run started; empty if it is not known. The size of a
@@ -146,9 +146,9 @@ def prepare_training_set(
         unusable += [Unusable("", name, f"gold answer {answer!r}") for name, answer in unreadable.items()]
         usable = [row for row in rows if row["prompt_id"] not in unreadable]
         _check_usable(unusable, total, settings)
-        problems = _problems(store, benchmarks, settings.overlap_words)
-        problems.remove_phrases([row["prompt"] for row in usable])
-        overlaps = {row["prompt_id"]: overlap for row in usable if (overlap := problems.find(row["prompt"]))}
+        index = _problem_index(store, benchmarks, settings.overlap_words)
+        index.remove_phrases([row["prompt"] for row in usable])
+        overlaps = {row["prompt_id"]: overlap for row in usable if (overlap := index.find(row["prompt"]))}
         training = [row for row in usable if row["prompt_id"] not in overlaps]
         schema = TRAINING_CHATS if any(row.get("messages") for row in training) else TRAINING
         write_table(draft.path / TRAINING_FILE, training, schema)
@@ -236,12 +236,12 @@ def _list_unusable(unusable: Sequence[Unusable]) -> str:
     return first_names([f"{row.place or row.prompt_id} ({row.reason})" for row in unusable], _NAMED)
 
 
-def _problems(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> Problems:
-    problems = Problems(words)
+def _problem_index(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> ProblemIndex:
+    index = ProblemIndex(words)
     for folder in store.paths(benchmarks):
         rows = read_table(folder / PROMPTS_FILE, ["prompt_id", "problem"]).to_pylist()
-        problems.add(BenchmarkNote.read(folder).name, rows)
-    return problems
+        index.add(BenchmarkNote.read(folder).name, rows)
+    return index
 
 
 def _describe_facts(facts: Mapping[str, Any]) -> str:

@@ -52,10 +52,10 @@ def majority(classes_PK: npt.NDArray[np.int64]) -> Floats:
     Args:
         classes_PK: the class of each answer: ``CORRECT``, ``NO_VOTE``, or the number of a wrong answer.
     """
-    return np.array([_of_votes(Counter(row.tolist())) for row in classes_PK])
+    return np.array([_majority_of(Counter(row.tolist())) for row in classes_PK])
 
 
-def _of_votes(votes: Counter[int]) -> float:
+def _majority_of(votes: Counter[int]) -> float:
     del votes[NO_VOTE]
     most = max(votes.values(), default=0)
     return 1.0 / list(votes.values()).count(most) if most and votes[CORRECT] == most else 0.0

@@ -35,7 +35,7 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
             finite.
     """
     own = model.config._attn_implementation
-    batch, alone_T = _responses(model)
+    batch, alone_T = _test_batch(model)
     kind = model.config.model_type
     if not bool(alone_T.isfinite().all()):
         raise DataError(
@@ -55,7 +55,7 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
             continue
         if not difference <= _LARGEST_DIFFERENCE:
             failures.append(f"{attention}: differ by {difference:.3g}")
-        elif scorer.packed and len(layout.windows) < _windows(model):
+        elif scorer.packed and len(layout.windows) < _window_layers(model):
             failures.append(f"{attention}: its attention is not told its window")
         else:
             if not scorer.packed:
@@ -80,7 +80,7 @@ class _CountingLayout(PackedLayout):
         return super().window(layer_window)
 
 
-def _windows(model: PreTrainedModel) -> int:
+def _window_layers(model: PreTrainedModel) -> int:
     """Return the number of layers whose attention should have a window."""
     config = model.config.get_text_config()
     if not getattr(config, "sliding_window", None) or getattr(config, "use_sliding_window", None) is False:
@@ -101,7 +101,7 @@ def _logit_scales(model: PreTrainedModel) -> Iterable[float]:
     return dict.fromkeys([1.0, *named, *(1 / value for value in named)])
 
 
-def _responses(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
+def _test_batch(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
     """Make two test responses, and compute the log-probabilities of each alone with eager attention."""
     known = min(model.get_input_embeddings().num_embeddings, 997)
     prompts, responses = (

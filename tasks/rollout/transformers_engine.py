@@ -22,7 +22,7 @@ from tasks.rollout.engine import OnDone, Request, Response, Sampling, Work
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import EngineSettings
 
-LEAVE_SHARE = 0.25
+_COMPLETE_SHARE = 0.25
 """Share of complete rows at which they are removed from a batch, which copies the KV cache."""
 _OWN_STATE = ("minimax", "recurrent_gemma")
 """Models with a state that is not in the cache."""
@@ -142,7 +142,7 @@ class TransformersEngine:
             on_done(stopped, stopped + alive)
             if alive == 0 or step == limit - 1:
                 break
-            if len(rows.alive_B) - alive >= LEAVE_SHARE * len(rows.alive_B):
+            if len(rows.alive_B) - alive >= _COMPLETE_SHARE * len(rows.alive_B):
                 rows.keep(rows.alive_B.nonzero().squeeze(1))
             logits_BV = self._step(rows)
         on_done(alive, 0)

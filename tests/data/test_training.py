@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.data.arithmetic import hash_fraction
-from tasks.data.training import Overlap, Problems, prepare_training_set
+from tasks.data.training import Overlap, ProblemIndex, prepare_training_set
 from tasks.errors import DataError, SettingsError
 from tasks.settings import TRAINING_SETS, ArithmeticSettings, OperationSettings, PromptsSettings, SourceSettings
 from tasks.store import ArtifactRef, Store
@@ -19,8 +19,8 @@ WORDS = st.sampled_from(["a", "bag", "of", "red", "marbles", "holds", "three", "
 QUESTION = "Every morning Aya goes for a nine kilometre walk and stops at a coffee shop afterwards. How long is it?"
 
 
-def problems(words: int, *texts: str) -> Problems:
-    found = Problems(words)
+def problems(words: int, *texts: str) -> ProblemIndex:
+    found = ProblemIndex(words)
     found.add("mine", [{"prompt_id": str(place), "problem": text} for place, text in enumerate(texts)])
     return found
 
