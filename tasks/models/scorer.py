@@ -34,8 +34,7 @@ class MicroBatch:
 
     def to(self, device: torch.device) -> "MicroBatch":
         """Move the micro-batch to a device."""
-        moved = {name: value.to(device) for name, value in vars(self).items()}
-        return MicroBatch(**moved)
+        return MicroBatch(**{name: value.to(device) for name, value in vars(self).items()})
 
 
 def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -> MicroBatch:

@@ -18,7 +18,11 @@ from tasks.train.objective import ObjectiveResult
 from tasks.train.results import EDGES, Row
 from tasks.train.tokens import TokenBatch
 
-_COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger")
+_FLAGS = ("clipped", "vetoed", "rejected", "trigger")
+_COLUMNS = ("log_ratio", "advantage", "entropy", *_FLAGS)
+_EXAMPLE_COLUMNS = ("ratio", "logp", "behavior_logp", *_FLAGS)
+_EXAMPLE_UPDATES = 5
+"""Number of updates of a stage that store examples."""
 _QUANTILES = {"p01": 0.01, "p50": 0.50, "p99": 0.99}
 _Numbers = npt.NDArray[np.float64]
 
@@ -39,8 +43,7 @@ class UpdateStatistics:
     def add(self, result: ObjectiveResult, tokens: TokenBatch, entropy_T: Tensor) -> None:
         """Add a micro-batch with its result and the current policy's entropies, in nats."""
         begins_T = tokens.first_T == torch.arange(len(tokens.first_T), device=tokens.first_T.device)
-        flags = (result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T)
-        columns = (begins_T, tokens.log_ratio_T, tokens.advantage_T, entropy_T, *flags)
+        columns = (begins_T, tokens.log_ratio_T, tokens.advantage_T, entropy_T, *_flags(result))
         self._tables.append(torch.stack(columns).detach().double())
         self._sums.append((result.loss_sum.detach(), result.denominator, tokens.responses))
 
@@ -98,6 +101,11 @@ class UpdateStatistics:
         return row
 
 
+def _flags(result: ObjectiveResult) -> tuple[Tensor, ...]:
+    """Return what happened to the tokens, in the order of ``_FLAGS``."""
+    return result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T
+
+
 def _trigger_positions(trigger_N: Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
     """Return the share of each response's tokens that precede its first trigger, [R]; NaN without a trigger."""
     position_R = np.full(len(first_R), np.nan)
@@ -128,12 +136,6 @@ def _mean(values: _Numbers | Flags) -> float | None:
     return float(values.sum() / len(values)) if len(values) else None  # numpy's mean takes twice as long
 
 
-_EXAMPLE_UPDATES = 5
-"""Number of updates of a stage that store examples."""
-_FLAGS = ("clipped", "trigger", "vetoed", "rejected")
-_EXAMPLE_COLUMNS = ("ratio", "logp", "behavior_logp", *_FLAGS)
-
-
 def example_updates(updates: int) -> list[int]:
     """Return the updates of a stage that store examples, from 0: the first, the last and evenly spaced ones between."""
     return sorted({round(number) for number in np.linspace(0, updates - 1, _EXAMPLE_UPDATES)})
@@ -153,8 +155,7 @@ class UpdateExamples:
         """Add a micro-batch, which consists of these rows."""
         if not len(rows):
             return
-        flags = (result.clipped_T, result.trigger_T, result.vetoed_T, result.rejected_T)
-        columns = (tokens.log_ratio_T.exp(), tokens.logp_T.detach(), tokens.behavior_logp_T, *flags)
+        columns = (tokens.log_ratio_T.exp(), tokens.logp_T.detach(), tokens.behavior_logp_T, *_flags(result))
         table = torch.stack([column.float() for column in columns]).cpu().numpy()
         ends = np.cumsum(self._responses.response_tokens.lengths_of(rows))
         self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))
@@ -184,12 +185,11 @@ class UpdateExamples:
 
     def _example(self, row: int, table: Floats) -> Row:
         responses, reward = self._responses, float(self._responses.reward_R[row])
-        columns = dict(zip(_EXAMPLE_COLUMNS, table, strict=True))
+        columns = zip(_EXAMPLE_COLUMNS, table, strict=True)
         return {
             "reward": None if np.isnan(reward) else reward,
             "advantage": float(self._advantage_R[row]),
             "prompt_token_ids": responses.prompt_tokens[row].tolist(),
             "response_token_ids": responses.response_tokens[row].tolist(),
-            **{name: columns[name].tolist() for name in _EXAMPLE_COLUMNS if name not in _FLAGS},
-            **{name: columns[name].astype(bool).tolist() for name in _FLAGS},
+            **{name: (values > 0 if name in _FLAGS else values).tolist() for name, values in columns},
         }

@@ -30,13 +30,8 @@ _COUNTS = ("stage", "update", "staleness", "tokens", "responses")
 
 def metrics_schema(columns: Sequence[str]) -> pa.Schema:
     """Return the schema of the diagnostics, with a row per update; it types columns in which all values are null."""
-
-    def kind(name: str) -> pa.DataType:
-        if name in EDGES:
-            return pa.list_(pa.int64())
-        return pa.int64() if name in _COUNTS else pa.float64()
-
-    return pa.schema({name: kind(name) for name in columns})
+    types = dict.fromkeys(_COUNTS, pa.int64()) | dict.fromkeys(EDGES, pa.list_(pa.int64()))
+    return pa.schema({name: types.get(name, pa.float64()) for name in columns})
 
 
 @dataclass
