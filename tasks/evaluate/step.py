@@ -45,6 +45,7 @@ def evaluate_policy(
         Interrupted: SIGTERM came; the responses of completed calls are kept.
     """
     parents: Parents = {"policy": policy, "prompts": [prompts]}
+    k, longest = settings.samples_per_problem, settings.max_new_tokens
     with store.write("evaluation", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy, without=OPTIMIZER)
@@ -53,13 +54,10 @@ def evaluate_policy(
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
             # A problem that does not fit stops the step before anything is generated.
-            build_requests(tokenizer, rows, (), "evaluate", seed, engine.context_tokens, settings.max_new_tokens)
-            limit = f"evaluate.max_new_tokens {settings.max_new_tokens}"
-            lengths = LengthCount(tokenizer, stop_token_ids(folder), limit)
+            build_requests(tokenizer, rows, (), "evaluate", seed, engine.context_tokens, longest)
+            lengths = LengthCount(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {longest}")
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate {f'stage {stage}' if stage else 'base'} {note.name}"
-        k = settings.samples_per_problem
-        longest = settings.max_new_tokens
         samplings: list[tuple[Sequence[int], Sampling]] = [(range(k), Sampling(longest, settings.temperature))]
         if settings.greedy:
             samplings.append(([GREEDY], Sampling(longest, temperature=0.0)))

@@ -218,7 +218,5 @@ def _choose(logits_BV: Tensor, temperature: float, uniform_B: Tensor) -> tuple[T
     else:
         cumulative_BV = logp_BV.double().exp().cumsum(1)
         threshold_B1 = (uniform_B * cumulative_BV[:, -1])[:, None]
-        token_B = (
-            torch.searchsorted(cumulative_BV, threshold_B1, right=True).squeeze(1).clamp(max=logits_BV.shape[1] - 1)
-        )
+        token_B = torch.searchsorted(cumulative_BV, threshold_B1, right=True)[:, 0].clamp(max=logits_BV.shape[1] - 1)
     return token_B, logp_BV.gather(1, token_B[:, None]).squeeze(1)
