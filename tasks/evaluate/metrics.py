@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.errors import DataError
-from tasks.evaluate.statistics import interval_of
+from tasks.evaluate.statistics import interval
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE
 
@@ -173,4 +173,4 @@ def _mean_over(measured: Sequence[Mapping[str, Any]], name: str) -> dict[str, fl
 
 def _estimate(*benchmarks: Floats) -> dict[str, float]:
     """Return ``value``, ``low`` and ``high`` of a mean over benchmarks of the values of their problems, [P] each."""
-    return asdict(interval_of([{str(index): values_P[None] for index, values_P in enumerate(benchmarks)}]))
+    return asdict(interval([{str(index): values_P[None] for index, values_P in enumerate(benchmarks)}]))

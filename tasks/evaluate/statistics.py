@@ -109,12 +109,7 @@ def _seed_weights(random: np.random.Generator, seeds: int) -> Values:
     return (1 + normal_DS * np.sqrt(seeds / random.chisquare(seeds - 1, (_DRAWS, 1)))) / seeds
 
 
-def interval(values_SP: Values, span: Span = SHARES) -> Interval:
-    """Return the mean of one model on one benchmark over seeds and problems, with its interval."""
-    return interval_of([{"": values_SP}], span)
-
-
-def interval_of(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
+def interval(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
     """Return ``mean`` of the models, with the interval of ``draws``."""
     return draws(models, span).interval()
 

@@ -130,7 +130,7 @@ def accuracy_cells(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Ce
                     model=model,
                     system=system,
                     benchmark=name,
-                    accuracy=statistics.interval_of([measured]),
+                    accuracy=statistics.interval([measured]),
                     by_seed=statistics.run_means([measured]).tolist(),
                     base=float(np.mean([run[each].accuracy.value for run in base for each in chosen])),
                 )

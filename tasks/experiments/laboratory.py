@@ -116,7 +116,7 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
     vetoed, clipped = (float(np.average(one, weights=tokens)) if tokens else None for one in shares)
     result = ArmResult(
         name=arm.name,
-        accuracy=interval(last_SP),
+        accuracy=interval([{"": last_SP}]),
         by_seed=last_SP.mean(1).tolist(),
         best=float(accuracy_SE.max(1).mean()),
         vetoed=vetoed,

@@ -7,23 +7,23 @@ import pytest
 from scipy import stats
 
 from tasks.evaluate import statistics
-from tasks.evaluate.statistics import DIFFERENCES, Span, bootstrap_p, draws, interval, interval_of
+from tasks.evaluate.statistics import DIFFERENCES, Span, bootstrap_p, draws, interval
 from tools.benchmarks import coverage
 
 
 @pytest.mark.parametrize(("correct", "problems"), [(0, 1), (0, 3), (1, 1), (1, 30), (8, 10), (150, 500), (500, 500)])
 def test_the_interval_of_shares_is_that_of_clopper_and_pearson(correct: int, problems: int) -> None:
-    got = interval(np.array([[1.0] * correct + [0.0] * (problems - correct)]))
+    got = interval([{"": np.array([[1.0] * correct + [0.0] * (problems - correct)])}])
     exact = stats.binomtest(correct, problems).proportion_ci(0.95, method="exact")
     assert (got.low, got.high) == pytest.approx((exact.low, exact.high), abs=0.008)
 
 
 def test_means_of_seeds_have_a_t_distribution() -> None:
     means = np.array([0.50, 0.51, 0.53, 0.54])
-    got = interval(np.repeat(means[:, None], 100_000, axis=1))
+    got = interval([{"": np.repeat(means[:, None], 100_000, axis=1)}])
     low, high = stats.t.interval(0.95, 3, means.mean(), means.std(ddof=1) / np.sqrt(4))
     assert (got.low, got.high) == pytest.approx((low, high), abs=0.003)
-    apart = interval(np.repeat([[0.2], [0.5], [0.8]], 1000, axis=1))
+    apart = interval([{"": np.repeat([[0.2], [0.5], [0.8]], 1000, axis=1)}])
     assert (apart.low, apart.high) == (0, 1)
 
 
@@ -31,21 +31,21 @@ def test_means_of_seeds_have_a_t_distribution() -> None:
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_no_interval_is_without_width_or_leaves_its_span(seeds: int, span: Span) -> None:
     for value in (*span, 0.5):
-        got = interval(np.full((seeds, 7), value), span)
+        got = interval([{"": np.full((seeds, 7), value)}], span)
         assert span[0] <= got.low <= value <= got.high <= span[1]
         assert got.high - got.low > 0.3
 
 
 def test_problems_are_resampled_within_their_benchmark() -> None:
     certain, spread = np.ones((1, 500)), np.array([[0.0, 1.0] * 25])
-    alone, beside = interval(spread), interval_of([{"a": certain, "b": spread}])
+    alone, beside = interval([{"b": spread}]), interval([{"a": certain, "b": spread}])
     assert beside.high - beside.low == pytest.approx((alone.high - alone.low) / 2, rel=0.1)
 
 
 def test_the_interval_of_many_problems_is_that_of_their_mean_and_takes_bounded_memory() -> None:
     correct_SP = np.random.default_rng(0).random((1, 10_000))
     tracemalloc.start()
-    got = interval(correct_SP)
+    got = interval([{"": correct_SP}])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 250 * 2**20  # 10,000 draws of 10,000 weights and their products would be 1526 MiB
@@ -85,7 +85,7 @@ def test_holm_adjustment_worked_numbers() -> None:
 def test_a_seed_is_drawn_for_all_benchmarks_of_a_model_at_once() -> None:
     """Seeds that are good on one benchmark and as bad on the other leave no spread; independent draws would."""
     good = np.repeat([[0.2], [0.5], [0.8]], 50, axis=1)
-    together, apart = interval_of([{"a": good, "b": 1 - good}]), interval_of([{"a": good}, {"b": 1 - good}])
+    together, apart = interval([{"a": good, "b": 1 - good}]), interval([{"a": good}, {"b": 1 - good}])
     assert together.high - together.low < 0.1
     assert apart.high - apart.low > 0.5
 

@@ -20,7 +20,7 @@ from rich import box
 from rich.table import Table
 from scipy import stats
 
-from tasks.evaluate.statistics import DIFFERENCES, interval, interval_of
+from tasks.evaluate.statistics import DIFFERENCES, interval
 from tasks.process.logs import bar
 from tasks.report.tables import render_markdown
 
@@ -88,7 +88,7 @@ def exact(problems: int) -> tuple[float, float]:
 
 @lru_cache(maxsize=100_000)
 def _bounds(values: bytes, problems: int) -> tuple[float, float]:
-    result = interval(np.frombuffer(values).reshape(1, problems))
+    result = interval([{"": np.frombuffer(values).reshape(1, problems)}])
     return result.low, result.high
 
 
@@ -115,7 +115,7 @@ def two_benchmarks(difficulty: str, accuracy: float, problems: int, k: int) -> C
             "one": _solved(difficulty, accuracy, problems, k, random)[None],
             "other": _solved("Beta", 0.5, 30, k, random)[None],
         }
-        result = interval_of([values])
+        result = interval([values])
         return result.low <= (accuracy + 0.5) / 2 <= result.high
 
     return Cell("mean of two benchmarks", problems, f"{difficulty}, accuracy {accuracy:g}, k = {k}", trial)
@@ -132,9 +132,9 @@ def of_seeds(seeds: int, accuracy: float, problems: int, seed_spread: float, pai
     def trial(random: Random) -> bool:
         level_P = 0.1 + 0.8 * beta_problems(accuracy, problems, random)
         if paired:
-            result = interval(arm(level_P, random) - arm(level_P, random), DIFFERENCES)
+            result = interval([{"": arm(level_P, random) - arm(level_P, random)}], DIFFERENCES)
             return result.low <= 0 <= result.high
-        result = interval(arm(level_P, random))
+        result = interval([{"": arm(level_P, random)}])
         return result.low <= truth <= result.high
 
     case = f"{seeds} seeds that differ by {seed_spread:g}, accuracy {truth:g}"
