@@ -155,7 +155,7 @@ def build_requests(
     """
     requests = []
     for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True):
-        if reason := _reason_unfit(tokenizer, ids, context_tokens, max_new_tokens):
+        if reason := _unfit(tokenizer, ids, context_tokens, max_new_tokens):
             raise DataError(f"prompt {row['prompt_id']!r}: {reason}")
         requests += [
             Request(row["prompt_id"], index, ids, sampling_seed(seed, purpose, row["prompt_id"], index))
@@ -173,9 +173,7 @@ def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _reason_unfit(
-    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_tokens: int, max_new_tokens: int
-) -> str:
+def _unfit(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_tokens: int, max_new_tokens: int) -> str:
     """Return why a prompt can have no response; empty if it can have one."""
     if not ids:
         return "has no tokens. Remove it, or change prompts.template."
@@ -265,7 +263,7 @@ class RolloutCounts:
         self.unfit = {
             row["prompt_id"]: reason
             for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True)
-            if (reason := _reason_unfit(tokenizer, ids, context_tokens, settings.max_new_tokens))
+            if (reason := _unfit(tokenizer, ids, context_tokens, settings.max_new_tokens))
         }
         """Prompts that get no responses, by prompt_id, with the reason."""
         self.rows = 0

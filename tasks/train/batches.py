@@ -135,7 +135,7 @@ def collect(
     One table of each is in memory at a time. All columns are kept in files; for their ``folder`` see ``Responses``.
 
     Raises:
-        DataError: the tables name different responses, or a group is not whole.
+        DataError: the tables name different responses, a group is not whole, or tokens have no log-probability.
     """
     prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
@@ -148,7 +148,7 @@ def collect(
         ):
             raise DataError(f"from response {first} on, verdicts name other responses than rollouts: verify again.")
         table = table.combine_chunks()
-        _check_groups(table, group_size)
+        _check_rollouts(table, group_size)
         prompts.add(table["prompt_token_ids"])
         responses.add(table["response_token_ids"])
         engine.add(table["engine_logp"])
@@ -196,8 +196,8 @@ class _Lists:
         return Ragged(self._flat.mapped(), offsets.cumsum(out=offsets))
 
 
-def _check_groups(table: pa.Table, group_size: int) -> None:
-    """Raise DataError unless the rows are whole groups, in order."""
+def _check_rollouts(table: pa.Table, group_size: int) -> None:
+    """Raise DataError unless the rows are whole groups, in order, with a log-probability of every response token."""
     row = np.arange(table.num_rows)
     names, sample_index = table["prompt_id"], table["sample_index"].to_numpy()
     expected = names.take(pa.array(row - row % group_size))
@@ -207,6 +207,12 @@ def _check_groups(table: pa.Table, group_size: int) -> None:
         name = expected[int(wrong.argmax())].as_py()
         raise DataError(
             f"prompt {name}: it does not have {group_size} responses in the order of sample_index: generate again."
+        )
+    # A length that differs would move the log-probabilities of all later tokens.
+    logp_R, tokens_R = (pc.list_value_length(table[name]).to_numpy() for name in ("engine_logp", "response_token_ids"))
+    for bad in np.flatnonzero(logp_R != tokens_R)[:1]:
+        raise DataError(
+            f"prompt {names[bad]}: {logp_R[bad]} log-probabilities of {tokens_R[bad]} response tokens: generate again."
         )
 
 

@@ -19,6 +19,8 @@ from tasks.train.results import StageResults
 from tasks.train.stage import load_trainer
 from tests.train.small import GROUP, LONGEST, Small, batches, responses_with, settings, train, trainer_of, verdicts
 
+ORDER = "it does not have 4 responses in the order of sample_index"
+
 
 def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses) -> None:
     trainer, results, _ = train(small, responses, warmup_updates=3)
@@ -117,9 +119,8 @@ def test_a_stage_that_teaches_nothing_stops(small: Small, responses: Responses, 
 
 
 def test_wrong_log_probabilities_of_the_engine_stop_a_stage(small: Small, responses: Responses) -> None:
-    wrong = engine_of(responses, responses.engine_logp.flat - np.float32(0.2))
     with pytest.raises(GateError, match=r"differ by 0\.2000 on average .*optimize.max_logp_mismatch allows 0.05"):
-        train(small, wrong)
+        train(small, engine_of(responses, responses.engine_logp.flat - np.float32(0.2)))
 
 
 def test_an_update_takes_whole_groups_and_a_stage_every_response_once(responses: Responses) -> None:
@@ -140,10 +141,8 @@ def test_updates_that_would_cut_a_group_or_leave_a_rest_are_refused(responses: R
 
 def test_micro_batches_keep_to_their_budget() -> None:
     tokens = np.array([5, 50, 7, 3, 9, 30])
-    parts = micro_batches(tokens, 12)
-    assert [part.tolist() for part in parts] == [[3, 0], [2], [4], [5], [1]]
-    padded = micro_batches(tokens, 21, padded=True)
-    assert [tokens[part].tolist() for part in padded] == [[3, 5, 7], [9], [30], [50]]
+    assert [part.tolist() for part in micro_batches(tokens, 12)] == [[3, 0], [2], [4], [5], [1]]
+    assert [tokens[part].tolist() for part in micro_batches(tokens, 21, padded=True)] == [[3, 5, 7], [9], [30], [50]]
 
 
 def rows(count: int = 8) -> list[dict]:
@@ -152,16 +151,17 @@ def rows(count: int = 8) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("damaged", "prompt"),
+    ("damaged", "message"),
     [
-        ([rows()[0], {**rows()[1], "sample_index": 3}, *rows()[2:]], "p0"),
-        ([*rows(4), *rows(7)[5:]], "p1"),
-        (rows(7), "p1"),
+        ([rows()[0], {**rows()[1], "sample_index": 3}, *rows()[2:]], f"prompt p0: {ORDER}"),
+        ([*rows(4), *rows(7)[5:]], f"prompt p1: {ORDER}"),
+        (rows(7), f"prompt p1: {ORDER}"),
+        ([*rows(7), rows()[7] | {"engine_logp": [-0.5] * 2}], "prompt p1: 2 log-probabilities of 1 response tokens"),
     ],
-    ids=["another order", "no first response", "no last response"],
+    ids=["another order", "no first response", "no last response", "one logp too many"],
 )
-def test_damaged_rollouts_are_refused(damaged: list[dict], prompt: str) -> None:
-    with pytest.raises(DataError, match=f"prompt {prompt}: it does not have 4 responses in the order of sample_index"):
+def test_damaged_rollouts_are_refused(damaged: list[dict], message: str) -> None:
+    with pytest.raises(DataError, match=message):
         responses_with(damaged, np.zeros(len(damaged)))
 
 
