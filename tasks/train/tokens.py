@@ -12,6 +12,7 @@ from torch import Tensor
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to plus and minus this, as in verl."""
 _FIXED_POINT = 2.0**32
+"""Steps per nat of sums; 64 bits hold the sum of 10^8 log-ratios."""
 
 
 @dataclass(frozen=True)
