@@ -36,11 +36,11 @@ def evaluate_policy(
 ) -> ArtifactRef:
     """Sample k responses to every problem, and with ``greedy`` one more at temperature 0, and judge them.
 
-    Sampling seeds do not depend on the policy, so that policies are compared on common random numbers.
-
-    The evaluation artifact has all responses and metrics.json. ``prompts`` is the benchmark.
+    Sampling seeds do not depend on the policy, so that policies are compared on common random numbers. The artifact has
+    all responses and metrics.json. ``prompts`` is the benchmark.
 
     Raises:
+        DataError: there can be no response to a problem; see ``build_requests``.
         GateError: the verifier could not judge too large a share of the responses.
         Interrupted: SIGTERM came; the responses of completed calls are kept.
     """

@@ -114,7 +114,7 @@ def train_alternating(
 
 @dataclass
 class Colocated:
-    """An engine, which the caller closes, and a trainer that alternate on the same devices."""
+    """An engine, which the caller closes, and a trainer, which alternate on the same devices."""
 
     store: Store
     rollout: RolloutSettings
@@ -134,8 +134,8 @@ class Colocated:
     def __post_init__(self) -> None:
         """Plan the refreshes, and load the engine and the trainer. The workers of the verifier do not start yet."""
         rollout, optimize = self.rollout, self.optimize
-        folders = self.store.paths(self.prompts)
-        rows = [row for folder in folders for row in read_table(folder / PROMPTS_FILE).to_pylist()]
+        shards = self.store.paths(self.prompts)
+        rows = [row for shard in shards for row in read_table(shard / PROMPTS_FILE).to_pylist()]
         self.refreshes = self._plan(rows)
         """The prompts of every refresh, in the order in which their groups are consumed."""
         folder, base = self.store.path(self.policy), base_policy(self.store, optimize, self.reference)
