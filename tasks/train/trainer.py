@@ -79,7 +79,7 @@ class Trainer:
         """
         results = results or StageResults(len(responses.group_R))
         schedule = self.settings.objective.schedule
-        total, done = len(batches) * schedule.updates_per_batch, len(results.rows) - earlier_updates
+        total, done = len(batches) * schedule.updates_per_batch, max(0, len(results.rows) - earlier_updates)
         with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
             longest = self.max_response_tokens

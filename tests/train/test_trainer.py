@@ -30,10 +30,10 @@ def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses
     assert trainer.updates == 3
     assert sum(row["responses"] for row in results.rows) == 48
     assert sum(row["tokens"] for row in results.rows) == len(responses.response_tokens.flat)
-    for row in results.rows:
-        assert row["grad_norm"] > 0
-        assert 0 <= row["reward"] <= 1
+    assert all(row["grad_norm"] > 0 and 0 <= row["reward"] <= 1 for row in results.rows)
     assert results.facts()["logp_mismatch"] < 1e-4
+    (later,) = trainer.train(responses, batches(responses)[:1], 0, earlier_updates=3).rows
+    assert (later["update"], later["staleness"]) == (4, 0)
 
 
 def test_the_mismatch_is_a_mean_over_the_tokens_of_all_refreshes(small: Small, responses: Responses) -> None:
