@@ -162,6 +162,7 @@ def test_the_optional_parts_of_the_overlay_need_only_their_marks_removed(tmp_pat
 
 def test_kueue_is_an_optional_component() -> None:
     documents = rendered("k8s/components/kueue")
+    assert {one["apiVersion"] for one in documents} == {"kueue.x-k8s.io/v1beta2"}  # the only one that Kueue 0.20 serves
     flavors = named(documents, "ResourceFlavor")
     (group,) = named(documents, "ClusterQueue")["mu-grpo"]["spec"]["resourceGroups"]
     assert {one["name"] for one in group["flavors"]} == set(flavors)
