@@ -21,7 +21,8 @@ from typing import Any
 import aiohttp
 import s3fs
 from aiobotocore.session import AioSession
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import ConnectionError as NoConnectionError
 from botocore.loaders import create_loader
 from tenacity import (
     RetryCallState,
@@ -110,14 +111,21 @@ def retrying(seconds: float | None = None) -> Retrying:
     )
 
 
+def _credentials_problem(error: BaseException) -> str:
+    """Return the problem of credentials that are not accepted, and its fix; empty for other errors."""
+    # Some providers of credentials, such as SSO, give no code. The certificate of a server can expire too.
+    expired = "expired" in str(error).lower() and not isinstance(error, NoConnectionError | HTTPClientError)
+    return _CREDENTIALS.get(_code(error), _EXPIRED if expired else "")
+
+
 def _transient(error: BaseException) -> bool:
-    if _code(error) in {*_CREDENTIALS, *_NO_BUCKET} or _exists_already(error):
+    if _credentials_problem(error) or _code(error) in _NO_BUCKET or _exists_already(error):
         return False
     if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError | PartialCredentialsError):
         return False
     if isinstance(error, OSError) and disk_fix(error):
         return False
-    return isinstance(error, TRANSFER_ERRORS) and "expired" not in str(error).lower()
+    return isinstance(error, TRANSFER_ERRORS)
 
 
 def _warn(state: RetryCallState) -> None:
@@ -164,7 +172,7 @@ def _failure(name: str, store: str, error: Exception, seconds: float) -> Artifac
         text = "no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
     elif isinstance(error, OSError) and (fix := disk_fix(error)):
         text = f"{error.strerror} in the local copy. {fix}"
-    elif problem := _CREDENTIALS.get(_code(error)) or ("expired" in str(error).lower() and _EXPIRED):
+    elif problem := _credentials_problem(error):
         text = problem
     elif isinstance(error, PermissionError):
         text = f"denied ({error}). Allow listing, reading, writing and deleting below {store} to these credentials"

@@ -11,6 +11,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from botocore.exceptions import SSLError, UnauthorizedSSOTokenError
+from s3fs import S3FileSystem
 
 from tasks.errors import ArtifactError, SettingsError
 from tasks.store import Store
@@ -148,6 +150,22 @@ def test_missing_credentials_are_named(bucket: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ArtifactError, match=r"no credentials\. Set AWS_ACCESS_KEY_ID"):
         Store.open(bucket)
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (UnauthorizedSSOTokenError(), "the credentials have expired"),
+        (SSLError(endpoint_url="https://store", error="certificate has expired"), "failed for 0 s, .*certificate has"),
+    ],
+)
+def test_an_expired_certificate_is_no_expired_login(
+    error: Exception, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "0")
+    monkeypatch.setattr(S3FileSystem, "cat_file", Mock(side_effect=error))
+    with pytest.raises(ArtifactError, match=problem):
+        Store.open("s3://bucket/prefix")
 
 
 def test_the_place_of_local_copies(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
