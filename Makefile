@@ -14,6 +14,9 @@ SEEDS ?= 0 1 2
 # One job more than cores, because tests wait for servers and for processes.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
+# A recipe that fails leaves no half of its target, such as an environment without pip, which would count as made.
+.DELETE_ON_ERROR:
+
 .PHONY: demo compare results reproduce test test-unit proofs test-vllm faults check format versions graph configs docs bench clean help
 
 help: ## list the targets
@@ -132,9 +135,9 @@ $(ROLES:%=image-%): image-%:
 tag: ## print the tag of this checkout's images
 	@echo $(TAG)
 
-# make images push REGISTRY=registry.example.com/team
+# make images push REGISTRY=registry.example.com/team; an image is pushed after its build, even with make -j.
 push: $(ROLES:%=push-%) ## push the images to REGISTRY
-$(ROLES:%=push-%): push-%:
+$(ROLES:%=push-%): push-%: $(if $(filter images,$(MAKECMDGOALS)),image-%)
 	@test -n "$(REGISTRY)" || { echo "name a registry: make push REGISTRY=registry.example.com/team"; exit 1; }
 	$(CONTAINER) tag $(IMAGES)-$*:$(TAG) $(REGISTRY)/$(IMAGES)-$*:$(TAG)
 	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(TAG)
