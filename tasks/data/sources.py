@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from tasks.data.files import SUFFIXES, NamedFile
-from tasks.errors import DataError
+from tasks.errors import DataError, FetchError
 from tasks.formats import first_names
 from tasks.process.logs import logger
 from tasks.settings import BenchmarkSettings, EvaluateSettings, PromptsSettings, SourceSettings
@@ -124,7 +124,7 @@ def with_commit(settings: Sourced, setting: str, mirror: str | None) -> Sourced:
     ``setting`` names the source in errors.
 
     Raises:
-        DataError: the hub has no such revision; or the hub does not answer, and its cache on this machine lacks the
+        FetchError: the hub has no such revision; or the hub does not answer, and its cache on this machine lacks the
             files.
     """
     source = settings.source
@@ -132,8 +132,8 @@ def with_commit(settings: Sourced, setting: str, mirror: str | None) -> Sourced:
         return settings
     try:
         commit = source.pinned or snapshot("dataset", source.hub, source.revision, source.files, setting).name
-    except DataError as error:
-        raise DataError(
+    except FetchError as error:
+        raise FetchError(
             f"{error.message} A run looks up revision {source.revision!r} of {source.hub} when it opens. To fix it: "
             f"set source.revision to a commit, set operation.mirror, or remove {source.hub} from the settings."
         ) from None

@@ -107,8 +107,9 @@ def open_run(
 
     Raises:
         SettingsError: a setting is wrong; nothing has run yet.
-        DataError: a data set on the hub names no commit, and its latest one could not be looked up; or a source on S3
-            cannot be listed; or there is no stored run to train further.
+        FetchError: a data set on the hub names no commit, and its latest one could not be looked up; or a source on S3
+            could not be listed.
+        DataError: there is no stored run to train further.
     """
     values: dict[str, Any] = {
         name: value.model_dump(mode="json") if isinstance(value, Given) else value for name, value in options.items()
@@ -194,7 +195,7 @@ def _measurements(
     """Return the inputs of the steps that evaluate a policy, by their names in ``OpenRun``.
 
     Raises:
-        DataError: the source of a benchmark is on S3 and cannot be listed.
+        FetchError: the source of a benchmark is on S3 and could not be listed.
     """
     shared: dict[str, Any] = {"store": store, "operation": operation}
     benchmarks = [

@@ -43,7 +43,7 @@ def fingerprint(path: str | None) -> str:
     than hashing them at every start, and makes the same artifact. Objects on S3 are represented by their ETags.
 
     Raises:
-        DataError: objects on S3 could not be listed.
+        FetchError: objects on S3 could not be listed.
     """
     if path and path.startswith("s3://"):
         from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
@@ -51,7 +51,7 @@ def fingerprint(path: str | None) -> str:
         try:
             objects = retrying()(connect().find, path, detail=True)
         except TRANSFER_ERRORS as error:
-            raise DataError(f"{path} could not be listed: {error}") from error
+            raise FetchError(f"{path} could not be listed: {error}") from error
         contents = {name: f"{about.get('ETag')}/{about.get('size')}" for name, about in sorted(objects.items())}
     elif path and (root := Path(path).expanduser()).exists():
         files = [root] if root.is_file() else sorted(file for file in root.iterdir() if file.is_file())

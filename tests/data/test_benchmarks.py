@@ -121,8 +121,9 @@ def test_missing_data_sets_files_and_revisions_are_named(
     running: Hub, store: Store, source: dict[str, Any], message: str
 ) -> None:
     running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS)}}
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as caught:
         from_hub(store, **source)
+    assert caught.value.recoverable == ("files" not in source), "the hub may answer the next attempt"
 
 
 def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucket: str, s3: S3) -> None:
