@@ -51,12 +51,20 @@ def test_steps_may_make_their_requests_alone(guarded: Guarded, tmp_path: Path, m
         source = SourceSettings(path=f"s3://{BUCKET}/prompts/a.jsonl")
         with source_files(source, "prompts.path") as files:
             assert len(read_rows(files, source, "math")[0]) == 1
-        client.put_object(Bucket=BUCKET, Key="flyte/data/outputs.pb", Body=b"")
-        for key in ("prompts/a.jsonl", "policies/model.safetensors", "other"):
+        for key in ("flyte/data/0", "flyte/metadata/propeller/run/n0/data/0/outputs.pb"):
+            client.put_object(Bucket=BUCKET, Key=key, Body=b"")
+        for key in (
+            "prompts/a.jsonl",
+            "policies/model.safetensors",
+            "other",
+            "flyte/uploads/code",
+            "flyte/metadata/admin/a",
+        ):
             with pytest.raises(ClientError, match="AccessDenied"):
                 client.put_object(Bucket=BUCKET, Key=key, Body=b"")
-        with pytest.raises(ClientError, match="AccessDenied"):
-            client.delete_object(Bucket=BUCKET, Key="prompts/a.jsonl")
+        for key in ("prompts/a.jsonl", "flyte/data/0"):
+            with pytest.raises(ClientError, match="AccessDenied"):
+                client.delete_object(Bucket=BUCKET, Key=key)
 
 
 def test_flyte_never_touches_runs_and_readers_never_write(guarded: Guarded) -> None:
