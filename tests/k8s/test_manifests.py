@@ -116,9 +116,9 @@ def test_network_policies_allow_the_named_traffic_alone(overlay: tuple[str, list
     assert [role for role in ROLES if selects(tracker, role)] == ["evaluate", "train"]
     assert reaches["prefetch"] == {"allow-dns", "allow-store", "allow-hub"}
     assert [role for role, reached in reaches.items() if "allow-hub" in reached] == ["prefetch"]
-    for rule in policies["allow-hub"]["spec"]["egress"]:
-        for peer in rule["to"]:
-            assert "10.0.0.0/8" in peer["ipBlock"]["except"]  # the cluster itself is not the hub
+    for rule in (*policies["allow-hub"]["spec"]["egress"], *tracker["spec"]["egress"]):
+        for peer in rule["to"]:  # The cluster itself is neither, also where its pods have shared addresses.
+            assert {"10.0.0.0/8", "100.64.0.0/10"} <= {*peer["ipBlock"]["except"]}
 
 
 def test_a_checkpoint_of_7b_fits_into_the_grace_period(overlay: tuple[str, list[Document]]) -> None:
