@@ -136,19 +136,8 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-@contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path in the target's folder, for a file that the caller then moves to the target."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        yield staged
-    finally:
-        staged.unlink(missing_ok=True)
-
-
 class Folder:
-    """Files of a store on this machine, with the interface of ``s3.Bucket``; keys are relative to ``root``."""
+    """Files of a store on this machine, by keys relative to ``root``. ``s3.Bucket`` has the same methods and more."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -170,15 +159,16 @@ class Folder:
 
     def write(self, key: str, content: bytes) -> None:
         """Write a small file; readers see the old content or the new one, even after a power failure."""
-        with disk_errors(self._root), atomic_path(self._root / key) as staged:
+        target = self._root / key
+        with disk_errors(self._root), staged_file(self._root, target) as staged:
             staged.write_bytes(content)
             flush(staged)
-            staged.replace(self._root / key)
+            staged.replace(target)
 
     def write_new(self, key: str, content: bytes) -> None:
         """Write a file unless it exists; if several processes write at the same time, the first one wins."""
         target = self._root / key
-        with disk_errors(self._root), atomic_path(target) as staged:
+        with disk_errors(self._root), staged_file(self._root, target) as staged:
             staged.write_bytes(content)
             flush(staged)
             try:
@@ -223,10 +213,15 @@ def _process_space() -> str:
     return socket.gethostname() + namespace
 
 
+def _staging_path(root: Path) -> Path:
+    """Return a new path for files of a store that are being written, in whose name ``sweep`` finds this process."""
+    return root / STAGING / f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex}"
+
+
 @contextmanager
 def staging_folder(root: Path) -> Iterator[Path]:
     """Yield a folder of a store in which to prepare files; it is removed after the block, unless it was moved."""
-    folder = root / STAGING / f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex}"
+    folder = _staging_path(root)
     try:
         with disk_errors(root):
             folder.mkdir(parents=True)
@@ -235,12 +230,27 @@ def staging_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def staged_file(root: Path, target: Path) -> Iterator[Path]:
+    """Yield a temporary path for a file of a store, which the caller then moves to the target, and make its folder."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = _staging_path(root)
+    staged.parent.mkdir(exist_ok=True)
+    try:
+        yield staged
+    finally:
+        staged.unlink(missing_ok=True)
+
+
 def sweep(root: Path) -> None:
-    """Remove the staging folders of dead writers whose processes this process could see."""
-    for folder in (root / STAGING).glob("*-*-*"):
-        space, pid, _ = folder.name.rsplit("-", 2)
+    """Remove staged files and folders of dead writers whose processes this process could see."""
+    for path in (root / STAGING).glob("*-*-*"):
+        space, pid, _ = path.name.rsplit("-", 2)
         if space == _process_space() and pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 @contextmanager

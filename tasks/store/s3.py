@@ -35,7 +35,7 @@ from tenacity import (
 
 from tasks.errors import ArtifactError, DamagedError, SettingsError
 from tasks.process.logs import bar, logger
-from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, atomic_path, disk_fix, sha256, thread_map
+from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_fix, sha256, staged_file, thread_map
 from tasks.store.records import FileEntry
 
 PART_BYTES = 8 * 2**20
@@ -298,7 +298,7 @@ class Bucket:
 
         def download_file(key: str) -> None:
             with self._explain_errors(key):
-                if not any(self._fetch(key, files[key], folder / key, advance) for _ in range(_FETCHES)):
+                if not any(self._fetch(key, files[key], folder, advance) for _ in range(_FETCHES)):
                     # A step whose objects have the expected sizes counts as done, so this one must go first.
                     raise DamagedError(
                         f"{self.uri}/{key}: corrupted: its sha256 is not the manifest's. Delete this object. {RESTORE}"
@@ -349,9 +349,9 @@ class Bucket:
                 self._fs.call_s3("abort_multipart_upload", Bucket=self._bucket, **upload)
             raise
 
-    def _fetch(self, key: str, entry: FileEntry, target: Path, advance: Advance) -> bool:
-        """Download a file, and move it to its target if its digest is right; return whether it is."""
-        with atomic_path(target) as staged:
+    def _fetch(self, key: str, entry: FileEntry, folder: Path, advance: Advance) -> bool:
+        """Download a file, and move it into the folder if its digest is right; return whether it is."""
+        with staged_file(folder, folder / key) as staged:
             staged.touch()
 
             def part(start: int) -> None:
@@ -364,7 +364,7 @@ class Bucket:
             thread_map(part, range(0, entry.bytes, PART_BYTES), _PARTS_OF_A_FILE)
             undamaged = sha256(staged) == entry.sha256
             if undamaged:
-                staged.replace(target)
+                staged.replace(folder / key)
             return undamaged
 
     def _part(self, key: str, start: int, end: int) -> bytes:

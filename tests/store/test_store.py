@@ -86,11 +86,13 @@ with store.write("prompts", settings={}, parents={}, seed=0) as draft:
     die()
 """
     run_until_killed(store, code)
+    run_until_killed(store, "from tasks.store import files; files.flush = die; store.write_note('a.json', '')")
     assert store.manifests("prompts") == []
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-        assert len(list((store.root / "staging").iterdir())) == 2
+        assert len(list((store.root / "staging").iterdir())) == 3
         sweep(store.root)
         assert [path.name for path in (store.root / "staging").iterdir()] == [draft.path.name]
+        assert {path.name for path in store.root.iterdir()} == {"store.json", "staging"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to hide processes")
