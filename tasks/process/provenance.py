@@ -86,6 +86,8 @@ def commit() -> str:
     image_commit = root / "COMMIT"
     if image_commit.is_file():
         return image_commit.read_text()
+    if not (root / "pyproject.toml").is_file():  # An installed package may be inside of a checkout of another project.
+        return ""
     command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
