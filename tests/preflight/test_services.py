@@ -98,11 +98,6 @@ def test_a_store_that_denies_something(method: str, between: Between, bucket: st
     assert f"Allow listing, reading, writing and deleting below {bucket}/runs" in found.found
 
 
-def test_a_store_that_does_not_answer(between: Between, bucket: str) -> None:
-    between.silent = True
-    assert store_finding(f"{bucket}/runs", 0.3).state == "failed"
-
-
 def node(name: str, *images: str) -> Object:
     # A node also lists images without a name, whose tag another image has now.
     unnamed: list[Object] = [{"sizeBytes": 1}, {"names": None, "sizeBytes": 1}]

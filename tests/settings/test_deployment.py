@@ -1,8 +1,10 @@
 """What a deployment and a file of prices may say, and what is refused before anything is registered."""
 
+import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +106,21 @@ def test_images_are_tagged_with_the_commit_that_registers() -> None:
 
 
 def test_an_image_knows_its_tag_where_there_is_no_git(tmp_path: Path) -> None:
-    """Laid out as by images/install.sh; a deployment that went along with the tasks keeps its tag."""
+    """Laid out as by images/install.sh; a deployment that went along with the tasks keeps its tag.
+
+    A package that was installed inside of a checkout of another project does not have the commit of that project.
+    """
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "COMMIT").write_text("0123456789abcdef" * 2 + "+")
+    for words in ("init", "-c user.name=a -c user.email=a@b commit --allow-empty -m other"):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True, capture_output=True)
     code = "from tasks.settings.deployment import DeploymentSettings as D; print(D.current().image('cpu'))"
-    for environment, image in (
-        ({}, "mu-grpo-cpu:0123456789ab-dirty"),
-        ({VALUES: DeploymentSettings(tag="v1").model_dump_json()}, "mu-grpo-cpu:v1"),
+    for commit, environment, image in (
+        ("", {"PATH": os.environ["PATH"]}, f"mu-grpo-cpu:{version('mu-grpo')}"),
+        ("0123456789abcdef" * 2 + "+", {}, "mu-grpo-cpu:0123456789ab-dirty"),
+        ("-", {VALUES: DeploymentSettings(tag="v1").model_dump_json()}, "mu-grpo-cpu:v1"),
     ):
+        if commit:
+            (tmp_path / "COMMIT").write_text(commit)
         told = {"PATH": "/nowhere", **environment}
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=told, capture_output=True, text=True)
         assert done.stdout.strip() == image, done.stderr
