@@ -65,15 +65,6 @@ def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     assert match_artifact(names, "policy/aaaa0") == names[0]
 
 
-def test_a_missing_ancestor_does_not_hide_the_others(store: Store) -> None:
-    run = make_finished_run(store)
-    (store.root / run.policies[1].folder / "manifest.json").unlink()
-    text = shown(store, "latest")
-    assert f"{run.policies[1]}  missing" in text
-    assert "1 missing: `mu-grpo check" in text
-    assert str(run.rollouts[1][0]) in text
-
-
 def test_the_command_prints_json_of_a_store_on_s3(bucket: str) -> None:
     store = Store.open(f"{bucket}/prefix")
     run = make_finished_run(store)
@@ -87,5 +78,8 @@ def test_the_command_prints_json_of_a_store_on_s3(bucket: str) -> None:
 def test_a_command_that_is_named_can_be_copied_whatever_the_name_of_the_store(tmp_path: Path) -> None:
     run = make_finished_run(Store.open(tmp_path / "my [bold] runs"), stages=1)
     shutil.rmtree(run.store.root / run.policies[0].folder)
-    (named,) = re.findall(r"`mu-grpo (check --store [^`]*)`", shown(run.store, str(run.policies[1])))
+    text = shown(run.store, str(run.policies[1]))
+    assert f"{run.policies[0]}  missing" in text
+    assert str(run.rollouts[0][0]) in text, "a missing ancestor hides others"
+    (named,) = re.findall(r"1 missing: `mu-grpo (check --store [^`]*)`", text)
     assert run.policies[0].folder in command(*shlex.split(named)).stdout

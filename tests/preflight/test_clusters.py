@@ -132,14 +132,6 @@ def test_affinities_and_tolerated_taints_stop_nothing(gpu_pool: ApiServer, ask: 
     assert not rows_not_ok(ask(gpu_pool))
 
 
-def test_the_deployment_names_the_accelerators_label(gpu_pool: ApiServer, ask: Ask) -> None:
-    for node in nodes(gpu_pool, *GPU_NODES):
-        del node["metadata"]["labels"][ACCELERATOR]
-        node["metadata"]["labels"]["cloud.google.com/gke-accelerator"] = "nvidia-h200"
-    found = ask(gpu_pool, changes={"accelerator_label": "cloud.google.com/gke-accelerator"})
-    assert found["nodes for train"].state == "ok"
-
-
 def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, ask: Ask) -> None:
     """This also holds for the shards that may be generated at once."""
     spoiled.occupied(gpu_pool, "gpu-train-1", 5)

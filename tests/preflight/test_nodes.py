@@ -7,7 +7,8 @@ import pytest
 from tasks.cluster.nodes import LABEL, SIZE, TAINT, match_node, requests, required_terms, role_pod
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.api_server import Object
-from tests.preflight.spoiled import ACCELERATOR
+
+LABEL_OF_GKE = "cloud.google.com/gke-accelerator"
 
 
 def test_the_deployments_sizes_lie_over_the_templates_containers() -> None:
@@ -22,7 +23,8 @@ def test_the_deployments_sizes_lie_over_the_templates_containers() -> None:
         ],
     }
     sizes = {"cpu": "4", "memory": "8Gi", "ephemeral_storage": "2Gi", "gpus": 2, "accelerator": "nvidia-h200"}
-    deployment = DeploymentSettings.parse({"pods": {"train": {"template": "mu-grpo-train", **sizes}}})
+    pods = {"train": {"template": "mu-grpo-train", **sizes}}
+    deployment = DeploymentSettings.parse({"pods": pods, "accelerator_label": LABEL_OF_GKE})
     made = role_pod("train", deployment, {"template": {"spec": spec}})["spec"]
     # Flyte uses neither other containers of the template nor its init containers.
     wanted = {"cpu": 4, "memory": 8 * 2**30, "ephemeral-storage": 2 * 2**30, "nvidia.com/gpu": 2, "pods": 1}
@@ -31,10 +33,10 @@ def test_the_deployments_sizes_lie_over_the_templates_containers() -> None:
     assert own["resources"]["limits"] == own["resources"]["requests"]
     assert (own["securityContext"], own["volumeMounts"]) == ({"runAsUser": 8}, [{"name": "scratch"}])
     assert (made["serviceAccountName"], made["nodeSelector"]) == ("someone", {"pool": "a"})
-    equal = {"key": ACCELERATOR, "operator": "Equal", "value": "nvidia-h200", "effect": "NoSchedule"}
+    equal = {"key": LABEL_OF_GKE, "operator": "Equal", "value": "nvidia-h200", "effect": "NoSchedule"}
     assert made["tolerations"] == [equal]
     spot = {"key": "mu-grpo/pool", "operator": "NotIn", "values": ["rollout"]}
-    accelerator = {"key": ACCELERATOR, "operator": "In", "values": ["nvidia-h200"]}
+    accelerator = {"key": LABEL_OF_GKE, "operator": "In", "values": ["nvidia-h200"]}
     assert required_terms(made) == [{"matchExpressions": [spot, accelerator]}]
     assert "initContainers" in spec  # The template itself is unchanged.
 

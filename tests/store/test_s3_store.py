@@ -14,8 +14,9 @@ import pytest
 from botocore.exceptions import SSLError, UnauthorizedSSOTokenError
 from s3fs import S3FileSystem
 
-from tasks.errors import ArtifactError, SettingsError
+from tasks.errors import ArtifactError, FetchError, SettingsError
 from tasks.store import Store
+from tasks.store.fetch import fingerprint
 from tasks.store.s3 import PART_BYTES
 from tests.cli import synthetic
 from tests.prepared import run_python
@@ -159,6 +160,9 @@ def test_an_expired_certificate_is_no_expired_login(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(S3FileSystem, "cat_file", Mock(side_effect=error))
         with pytest.raises(ArtifactError, match=problem):
             Store.open("s3://bucket/prefix")
+    monkeypatch.setattr(S3FileSystem, "find", Mock(side_effect=certificate))
+    with pytest.raises(FetchError, match="s3://bucket/model could not be listed"):  # so that Flyte tries again
+        fingerprint("s3://bucket/model")
 
 
 def test_the_place_of_local_copies(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
