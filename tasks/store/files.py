@@ -160,7 +160,7 @@ class Folder:
     def write(self, key: str, content: bytes) -> None:
         """Write a small file; readers see the old content or the new one, even after a power failure."""
         target = self._root / key
-        with disk_errors(self._root), staged_file(self._root, target) as staged:
+        with staged_file(self._root, target) as staged:
             staged.write_bytes(content)
             flush(staged)
             staged.replace(target)
@@ -168,7 +168,7 @@ class Folder:
     def write_new(self, key: str, content: bytes) -> None:
         """Write a file unless it exists; if several processes write at the same time, the first one wins."""
         target = self._root / key
-        with disk_errors(self._root), staged_file(self._root, target) as staged:
+        with staged_file(self._root, target) as staged:
             staged.write_bytes(content)
             flush(staged)
             try:
@@ -213,15 +213,10 @@ def _process_space() -> str:
     return socket.gethostname() + namespace
 
 
-def _staging_path(root: Path) -> Path:
-    """Return a new path for files of a store that are being written, in whose name ``sweep`` finds this process."""
-    return root / STAGING / f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex}"
-
-
 @contextmanager
 def staging_folder(root: Path) -> Iterator[Path]:
     """Yield a folder of a store in which to prepare files; it is removed after the block, unless it was moved."""
-    folder = _staging_path(root)
+    folder = root / STAGING / f"{_process_space()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with disk_errors(root):
             folder.mkdir(parents=True)
@@ -232,25 +227,18 @@ def staging_folder(root: Path) -> Iterator[Path]:
 
 @contextmanager
 def staged_file(root: Path, target: Path) -> Iterator[Path]:
-    """Yield a temporary path for a file of a store, which the caller then moves to the target, and make its folder."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged = _staging_path(root)
-    staged.parent.mkdir(exist_ok=True)
-    try:
-        yield staged
-    finally:
-        staged.unlink(missing_ok=True)
+    """Yield a temporary path for a file of a store, which the caller then moves to the target; make its folder."""
+    with staging_folder(root) as folder:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield folder / target.name
 
 
 def sweep(root: Path) -> None:
-    """Remove staged files and folders of dead writers whose processes this process could see."""
-    for path in (root / STAGING).glob("*-*-*"):
-        space, pid, _ = path.name.rsplit("-", 2)
+    """Remove the staging folders of dead writers whose processes this process could see."""
+    for folder in (root / STAGING).glob("*-*-*"):
+        space, pid, _ = folder.name.rsplit("-", 2)
         if space == _process_space() and pid.isdigit() and not psutil.pid_exists(int(pid)):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
