@@ -81,11 +81,8 @@ def _table(title: str, rows: Iterable[tuple[str, object, str]], justify: Literal
 
 
 def _schedule(run: RunSettings, stages: int) -> Table:
-    prompts, group, update = (
-        run.prompts.prompts_per_stage,
-        run.rollout.responses_per_prompt,
-        run.optimize.responses_per_update,
-    )
+    prompts, group = run.prompts.prompts_per_stage, run.rollout.responses_per_prompt
+    update = run.optimize.responses_per_update
     longest, mu, responses, updates = run.rollout.max_new_tokens, run.mu, run.responses_per_stage, run.updates_per_stage
     repeated = run.optimize.objective.schedule.updates_per_batch
     policies, answers = stages + 1, [evaluation_responses(run, measure) for measure in run.measures]

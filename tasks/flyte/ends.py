@@ -192,11 +192,7 @@ def open_run(
 def _measurements(
     store: StoreRef, seed: int, benchmark_measures: Sequence[Measure], operation: OperationSettings
 ) -> dict[str, Any]:
-    """Return the inputs of the steps that evaluate a policy, by their names in ``OpenRun``.
-
-    Raises:
-        FetchError: the source of a benchmark is on S3 and could not be listed.
-    """
+    """Return the inputs of the steps that evaluate a policy, by their names in ``OpenRun``."""
     shared: dict[str, Any] = {"store": store, "operation": operation}
     benchmarks = [
         BenchmarkInputs(
@@ -310,6 +306,7 @@ def open_evaluation(
 
     Raises:
         SettingsError: a field of ``prompts`` or ``evaluate`` is missing or wrong.
+        FetchError: the commit of a data set could not be looked up, or a source on S3 could not be listed.
         DataError: the store has no such policy.
     """
     check_installed(operation.tracker)

@@ -94,12 +94,10 @@ class ExperimentSettings(Settings):
             SettingsError: the settings of a run are wrong, overrides set its seed or store, or the systems of a model
                 have different benchmarks. The message names the run.
         """
-        planned = [
-            PlannedRun(
-                run.model, run.system, run.seed, self._settings(run, {"store": store, "seed": run.seed}, overrides)
-            )
-            for run in self.named_runs
-        ]
+        planned = []
+        for run in self.named_runs:
+            settings = self._settings(run, {"store": store, "seed": run.seed}, overrides)
+            planned.append(PlannedRun(run.model, run.system, run.seed, settings))
         benchmarks: dict[str, set[str]] = {}
         for run in planned:
             names = {one.name for one in run.settings.evaluate.benchmarks}
