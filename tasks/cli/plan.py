@@ -131,9 +131,8 @@ def _objective(run: RunSettings) -> Table:
 def _memory(run: RunSettings) -> Table:
     shape, engine, processes = shape_of(run.policy), run.rollout.engine, run.optimize.backend.processes
     if shape is None:
-        return _table(
-            "memory, estimated", [("policy", "unknown", escape(f"the shape of {run.policy.path} is unknown"))]
-        )
+        unknown = escape(f"the shape of {run.policy.path} is unknown")
+        return _table("memory, estimated", [("policy", "unknown", unknown)])
     rows, longest = engine.batch_size, run.rollout.max_new_tokens
     cache = rows * longest * shape.cache_bytes(engine.dtype)
     use = "of training, in each process" if processes > 1 else "of training"

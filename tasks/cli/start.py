@@ -84,11 +84,10 @@ def _wait(execution: Execution, follow_command: str) -> None:
 
 def follow(execution: Execution) -> ExecutionState:
     """Print a line for every change until the execution ends, and return its last state."""
-    progress, last_answer = Progress(), time.monotonic()
-    is_reported = False
+    progress, last_answer, is_reported = Progress(), time.monotonic(), False
     while True:
         try:
-            seen = execution.look()
+            seen = execution.state()
         except NoAnswerError as error:
             if time.monotonic() - last_answer > _RETRY_SECONDS:
                 raise

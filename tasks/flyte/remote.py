@@ -293,8 +293,8 @@ class Execution:
         flyte = self._flyte
         return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"
 
-    def look(self) -> ExecutionState:
-        """Request the state of the execution; nodes that had ended at an earlier call are not requested again."""
+    def state(self) -> ExecutionState:
+        """Request the present state; nodes that had ended at an earlier request are not requested again."""
         with self._flyte._requests():
             closure = self._flyte._client.get_execution(self.request).closure
             nodes = tuple(self._nodes(self.request.id, "", ()))

@@ -52,7 +52,7 @@ SHUTDOWN_SECONDS = 840
 """Seconds from SIGTERM to the kill by torch, in which a group of processes can save a checkpoint; a little less than
 the grace period of k8s/base/pod-templates/train.yaml."""
 
-LOOK_SECONDS = 10.0
+POLL_SECONDS = 10.0
 """Seconds between two checks whether the node of rank 0 has written its outputs."""
 
 
@@ -142,4 +142,4 @@ def _await_outputs() -> None:
     while not written:
         with suppress(*TRANSFER_ERRORS):
             written = files.exists(f"{outputs}/{OUTPUT_FILE_NAME}")
-        time.sleep(LOOK_SECONDS)  # The last wait is for the deck, which follows the outputs.
+        time.sleep(POLL_SECONDS)  # The last wait is for the deck, which follows the outputs.

@@ -2,7 +2,7 @@
 
 A lease is a numbered object beside the parts of unfinished work. The process that creates the next number, by a
 conditional write, holds the work. It alone overwrites the object, at every heartbeat and at its end. Clocks of machines
-are not compared: a waiter takes over when it has seen the same heartbeat for ``TAKEN_OVER_AFTER`` seconds of its clock.
+are not compared: a waiter takes over when it has seen the same heartbeat for ``SILENCE_SECONDS`` of its clock.
 """
 
 import fcntl
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from tasks.store.s3 import Bucket
     from tasks.store.store import Store
 
-BEAT = 10.0
+HEARTBEAT_SECONDS = 10.0
 """Seconds between two heartbeats; a request about a lease is retried for as long."""
-LOOK = 5.0
+POLL_SECONDS = 5.0
 """Seconds between two reads of a lease by a waiter."""
-TAKEN_OVER_AFTER = 60.0
+SILENCE_SECONDS = 60.0
 """Seconds without a heartbeat after which a holder counts as dead."""
 
 
@@ -53,7 +53,7 @@ class Lease:
 
     def __init__(self, store: "Store", folder: str, task: str) -> None:
         assert store.remote is not None
-        self._patient, self._brief, self._local = store.remote, store.remote.within(BEAT), store.local
+        self._patient, self._brief, self._local = store.remote, store.remote.within(HEARTBEAT_SECONDS), store.local
         self._folder, self._task, self._where = f"{folder}/{LEASE}", task, f"{store.ref.uri}/{folder}"
         self._number = 0
         holder = f"{socket.gethostname()}, process {os.getpid()}"
@@ -88,7 +88,7 @@ class Lease:
             return
         lost, own = "ended or removed by another process", f"this process ({self._record.holder})"
         if record:
-            lost = f"taken over by {record.holder}, because {own} gave no sign of life for {TAKEN_OVER_AFTER:.0f} s"
+            lost = f"taken over by {record.holder}, because {own} gave no sign of life for {SILENCE_SECONDS:.0f} s"
         raise LostLeaseError(
             f"{self._task}: the work in {self._where} was {lost}; {own} stops and saves nothing more. Start the same "
             "command again: it waits for the other process, and finds or continues its work."
@@ -101,22 +101,22 @@ class Lease:
         while True:
             number, record = self._newest(self._patient)
             now = time.monotonic()
-            if record != last_record or now - last_read > TAKEN_OVER_AFTER / 3:
+            if record != last_record or now - last_read > SILENCE_SECONDS / 3:
                 # If this process could not read the lease, the holder's heartbeat may have failed for the same reason.
                 last_record, unchanged_since = record, now
             last_read = now
             if record is None or record.released or self._is_of_this_copy(number, record):
                 free = True
-            elif free := now - unchanged_since >= TAKEN_OVER_AFTER:
+            elif free := now - unchanged_since >= SILENCE_SECONDS:
                 logger().info("%s: %s gave no sign of life; its work is taken over", self._task, record.holder)
             elif not waiting:
                 waiting = True
                 logger().info(
                     "%s: %s does this work in %s; waiting for its end, or for %.0f s without a sign of life",
-                    *(self._task, record.holder, self._where, TAKEN_OVER_AFTER),
+                    *(self._task, record.holder, self._where, SILENCE_SECONDS),
                 )
             if not free:
-                time.sleep(LOOK)
+                time.sleep(POLL_SECONDS)
             elif self._create(number + 1):
                 return
 
@@ -134,7 +134,7 @@ class Lease:
         return copy is not None and copy.token == record.token
 
     def _beat(self) -> None:
-        while not self._ended.wait(BEAT):
+        while not self._ended.wait(HEARTBEAT_SECONDS):
             try:
                 self._write(beat=self._record.beat + 1)
             except LostLeaseError as error:
@@ -161,7 +161,7 @@ class RunningWork:
     """Keys of the work that is running in a store, as shown by the locks of this machine and the leases on S3.
 
     Only a new heartbeat shows that the holder of a lease is alive. The constructor therefore waits up to
-    ``TAKEN_OVER_AFTER`` seconds for silent holders, and does not wait if no lease is held.
+    ``SILENCE_SECONDS`` for silent holders, and does not wait if no lease is held.
     """
 
     def __init__(self, store: "Store") -> None:
@@ -171,10 +171,10 @@ class RunningWork:
         self._initial, start = self._leases(), time.monotonic()
         silent, running = dict(self._initial), set[str]()
         if silent:
-            many, seconds = len(silent), TAKEN_OVER_AFTER
+            many, seconds = len(silent), SILENCE_SECONDS
             logger().info("%d leases are held; waiting up to %.0f s for signs of life of their holders", many, seconds)
-        while silent and time.monotonic() - start < TAKEN_OVER_AFTER:
-            time.sleep(LOOK)
+        while silent and time.monotonic() - start < SILENCE_SECONDS:
+            time.sleep(POLL_SECONDS)
             leases = self._leases()
             # This includes work that began meanwhile. If a lease is gone, its work has ended.
             running |= {key for key, record in leases.items() if self._initial.get(key) != record}
@@ -188,7 +188,7 @@ class RunningWork:
 
     def started(self) -> set[str]:
         """Return the keys of work whose leases on S3 have changed since the constructor read them."""
-        if time.monotonic() - self._last_read > LOOK:
+        if time.monotonic() - self._last_read > POLL_SECONDS:
             self._started = {key for key, record in self._leases().items() if self._initial.get(key) != record}
             self._last_read = time.monotonic()
         return self._started

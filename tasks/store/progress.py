@@ -64,7 +64,7 @@ class Progress:
         if self._lease is not None:
             self._lease.check()
 
-    def time(self, draft: "Draft") -> None:
+    def count_time(self, draft: "Draft") -> None:
         """Add the time of earlier attempts to a step's draft, and save the time spent with every part from then on.
 
         Only the first draft counts, because it encloses the others.

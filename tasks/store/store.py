@@ -186,7 +186,7 @@ class Store:
         """
         with staging_folder(self.root) as staging:
             draft = Draft(staging, parents)
-            self.progress.time(draft)
+            self.progress.count_time(draft)
             yield draft
             values = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
             draft.ref = ArtifactRef(kind=kind, digest="") if self.follows else self._commit(draft, kind, values, seed)

@@ -27,8 +27,8 @@ from tasks.store.records import Manifest
 from tasks.stored.runs import run_key
 
 _HOUR = 3600.0
-_OBJECTS_AT_ONCE = 250
-"""Number of artifacts that are deleted together on S3. Work that begins is noticed between two such batches."""
+_ITEMS_AT_ONCE = 250
+"""Number of items that are deleted together on S3. Work that begins is noticed between two such batches."""
 _LOCKS = "leases"
 _ENDS: tuple[Kind, ...] = ("report", "study", "laboratory", "reproduction")
 """Kinds of artifacts with which runs end."""
@@ -105,7 +105,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
                 for names in _order(contents, garbage)
             ),
         ]
-        size = _OBJECTS_AT_ONCE if store.remote else 1
+        size = _ITEMS_AT_ONCE if store.remote else 1
         batches = [group[start : start + size] for group in groups for start in range(0, len(group), size)]
         runs = {run_key(manifest) for manifest in ends.values()}
         return Garbage(batches, len(runs), len(kept), len(kept - of_runs), work)

@@ -42,7 +42,7 @@ import sys, time
 from tasks.store import Store, lease
 from tasks.store.work import run_once
 from tasks.process.interruption import save_on_sigterm
-lease.BEAT = 0.5
+lease.HEARTBEAT_SECONDS = 0.5
 def slow(store, text):
     store.progress.put("part", 0, lambda folder: (folder / "state.txt").write_text(text) and None)
     print(*store.root.glob("progress/*/*"), flush=True)
@@ -265,8 +265,8 @@ with store.write("policy", settings={}, parents={}, seed=0) as draft:
 
 
 def test_on_s3_work_of_another_machine_keeps_all(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LOOK", 0.2)
-    monkeypatch.setattr(leases, "TAKEN_OVER_AFTER", 4.0)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "SILENCE_SECONDS", 4.0)
     store = Store.open(bucket)
     run = make_unfinished_run(store, stages=0)
     garbage = find_garbage(store, hours=0)

@@ -124,7 +124,7 @@ class Cluster:
         """The execution when it has ended, as it is expected to."""
 
         def look() -> ExecutionState | None:
-            seen = execution.look()
+            seen = execution.state()
             return seen if seen.done else None
 
         seen = until(f"end of {execution.name}", look, seconds)
@@ -159,7 +159,7 @@ class Cluster:
         """The first running pod of a task, by the beginning of its name: ``prepare-policy``, ``map-generate``."""
 
         def look() -> Any:
-            seen = execution.look()
+            seen = execution.state()
             assert not seen.done, f"{execution.name} {seen.phase} before {task} ran: {seen.error}"
             pods = [pod for pod in self.pods(execution) if pod.status.phase == "Running"]
             return next((pod for pod in pods if task_of(pod).startswith(task)), None)

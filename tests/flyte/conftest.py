@@ -80,7 +80,7 @@ def follow(cluster: Cluster, name: str, store: str) -> Smoke:
     thread.join()
     assert_succeeded(done)
     execution = cluster.flyte.find(name)
-    return Smoke(execution, store, done.stdout, execution.look(), sizes)
+    return Smoke(execution, store, done.stdout, execution.state(), sizes)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -191,7 +191,7 @@ def recovered_run(cluster: Cluster, beside: Executor) -> Future[tuple[Execution,
         execution = cluster.start("workflows.mu_grpo.mu_grpo_2", **SMALL)
 
         def in_stage_2() -> bool:
-            return any(node.path == "stage-2 / generate" and node.phase == "running" for node in execution.look().nodes)
+            return any(one.path == "stage-2 / generate" and one.phase == "running" for one in execution.state().nodes)
 
         until("second stage", in_stage_2, 1800)
         cluster.terminate(execution)

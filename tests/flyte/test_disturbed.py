@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 def attempts(cluster: Cluster, execution: Execution, path: str) -> int:
     """How often a node was tried."""
-    (node,) = [one for one in execution.look().nodes if one.path == path]
+    (node,) = [one for one in execution.state().nodes if one.path == path]
     return len(node.attempts)
 
 

@@ -62,7 +62,7 @@ def test_a_signal_before_a_group_can_save_interrupts_it(
     cause: Exception | None, raised: type[Exception], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Without a signal, the pod of a node without rank 0 ends after that of rank 0 has written the outputs."""
-    monkeypatch.setattr(training, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(training, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(current_context(), "_output_metadata_prefix", str(tmp_path))
     written, outputs = tmp_path / "outputs.pb", IgnoreOutputs()
     outputs.__context__ = cause

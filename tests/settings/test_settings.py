@@ -138,7 +138,6 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
             "answer_type function with verify.kind math",
         ),
         ("store=gs://bucket/runs", "store: got 'gs://bucket/runs'; allowed: a folder, or s3://bucket/prefix"),
-        ("operation.mirror=https://mirror", "operation.mirror: got 'https://mirror'; allowed: a folder, or s3://"),
         ("prompts.held_out_path=s3:/x", "got 's3:/x'; allowed: a file or a folder, here or at s3://bucket/key"),
         ("rollout.max_new_tokens=128", "leaves no room for a prompt"),
         ("policy.tiny.heads=3", "heads divides hidden_size"),

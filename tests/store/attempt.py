@@ -19,7 +19,8 @@ from tasks.store.work import run_once
 from tests.store.writers import write
 
 ADDRESS, LOG, STAYS_AT = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-lease.BEAT, lease.LOOK, lease.TAKEN_OVER_AFTER = lease.BEAT / 20, 0.1, float(sys.argv[4])
+lease.HEARTBEAT_SECONDS /= 20
+lease.POLL_SECONDS, lease.SILENCE_SECONDS = 0.1, float(sys.argv[4])
 
 
 def log(text: str) -> None:

@@ -20,7 +20,7 @@ from tests.store.writers import EVERY_MAKE, run_at_once, write
 from tools.forked import Program
 from tools.s3 import S3
 
-IMPATIENT = leases.TAKEN_OVER_AFTER / 20
+IMPATIENT = leases.SILENCE_SECONDS / 20
 """Seconds without a beat after which a waiter takes over whose holder beats 20 times as often as a real one."""
 
 
@@ -131,7 +131,7 @@ def test_a_holder_that_was_taken_over_saves_nothing_more(start: Start, s3: S3, b
 @EVERY_MAKE
 def test_of_many_at_once_one_works_and_the_others_find_it(s3: S3, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.skip_unless_it_can("keep the first of two conditional writes at the same time")
-    monkeypatch.setattr(leases, "LOOK", 0.1)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.1)
     made = list[Path]()
 
     @save_on_sigterm
@@ -172,11 +172,11 @@ def test_a_step_that_fails_releases_its_lease(bucket: str) -> None:
         began = time.monotonic()
         with pytest.raises(ArtifactError, match="it failed"):
             run_once(machine, "train", "1", fail, "it failed")
-        assert time.monotonic() - began < leases.TAKEN_OVER_AFTER / 2
+        assert time.monotonic() - began < leases.SILENCE_SECONDS / 2
 
 
 def test_a_step_whose_lease_is_gone_makes_no_record(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "BEAT", 0.1)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.1)
 
     @save_on_sigterm
     def make(store: Store) -> ArtifactRef:
