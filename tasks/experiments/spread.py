@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import runpy
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -67,7 +68,7 @@ class Command(NamedTuple):
 def run_part(plan: Plan) -> LaboratoryResult:
     """Run all arms of a part on all seeds, then compare them, and print the comparison.
 
-    The logs of the runs are in the store or, if the store is on S3, in its local copy.
+    SIGTERM ends the runs too, as Ctrl-C does. Their logs are in the store; of a store on S3, in the local copy.
 
     Returns:
         The printed result. It may come from the cache, so it need not be the latest one.
@@ -82,6 +83,7 @@ def run_part(plan: Plan) -> LaboratoryResult:
     store = Store.open(settings[0].store)
     logs = store.root / LOGS
     logs.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
     runs = [_run(plan, arm, seed, logs) for arm in arms for seed in plan.size.seeds]
     failed = []
@@ -120,7 +122,8 @@ def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[C
     while waiting or running:
         while waiting and len(running) < jobs:
             command = waiting.pop()
-            process = processes.Process(target=_pyflyte, args=(command.options, command.log))
+            # A daemon gets SIGTERM when this process ends.
+            process = processes.Process(target=_pyflyte, args=(command.options, command.log), daemon=True)
             process.start()
             running[process.sentinel] = command, process
         ready = wait(list(running))

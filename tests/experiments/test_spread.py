@@ -1,7 +1,9 @@
 """Commands side by side: each has its own exit code and log, and a failure starts no more."""
 
+import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -11,7 +13,9 @@ from tasks.experiments.arms import QUESTIONS, QUICK
 from tasks.experiments.spread import Command, Plan, run_side_by_side
 from tasks.settings import ExperimentSettings
 from tests.cli.synthetic import run_refused
+from tests.verify.helpers import eventually
 from tools import ROOT
+from tools.runs import MU_GRPO
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +39,15 @@ def test_no_command_is_started_after_a_failure(tmp_path: Path) -> None:
     assert found == {"0": 0, "wrong": 2}
     assert "--no-such-option" in (tmp_path / "wrong.txt").read_text()
     assert not (tmp_path / "1.txt").exists()
+
+
+def test_sigterm_ends_the_runs_with_the_command(tmp_path: Path) -> None:
+    command = [MU_GRPO, "laboratory", "a", "--quick", "--jobs", "1", "--overrides", f"store={tmp_path}"]
+    with subprocess.Popen(command, cwd=ROOT) as running:
+        assert eventually(lambda: any(path.stat().st_size for path in tmp_path.glob("logs/*")))
+        runs = psutil.Process(running.pid).children(recursive=True)
+        running.terminate()
+    assert eventually(lambda: not any(run.is_running() for run in runs))
 
 
 def test_arms_of_one_stage_have_one_stage() -> None:
