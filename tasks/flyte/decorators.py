@@ -55,8 +55,10 @@ def step(
     cache_version = "-".join([version, *(f"{package}-{installed(package)}" for package in _JUDGES if judges)])
 
     def decorate(declared: Callable[Inputs, Logic[Made]]) -> Callable[Inputs, Made]:
+        if trains:  # Importing Flyte's plugin takes half a second, which tasks that do not train are spared.
+            from tasks.flyte.training import TRAINING
         decorated: Any = task(
-            task_config=_training() if trains else None,
+            task_config=TRAINING if trains else None,
             cache=True,
             cache_version=cache_version,
             cache_serialize=not mapped,
@@ -126,13 +128,6 @@ def _once(
     if made is not None:
         decks.show(store, name, made, started)
     return made
-
-
-def _training() -> Any:
-    # Importing Flyte's plugin takes half a second, which tasks that do not train are spared.
-    from tasks.flyte.training import TRAINING
-
-    return TRAINING
 
 
 def uncached(function: F, role: Role = "cpu") -> F:
