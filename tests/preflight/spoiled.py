@@ -105,15 +105,19 @@ def little_memory_because_of_daemons(cluster: Objects) -> None:
     nodes(cluster, "gpu-train-1")[0]["status"]["allocatable"]["memory"] = "960Gi"
 
 
+def an_affinity(cluster: Objects, template: str = "mu-grpo-rollout") -> None:
+    term = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["eu-west-1a"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    cluster.find("PodTemplate", template)["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+
+
 @_fails(
     "nodes for rollout",
     "no label topology.kubernetes.io/zone=eu-west-1a or mu-grpo/pool=rollout",
     "nodeSelector and affinity of mu-grpo-rollout",
 )
 def an_affinity_and_no_pool(cluster: Objects) -> None:
-    term = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["eu-west-1a"]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    cluster.find("PodTemplate", "mu-grpo-rollout")["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+    an_affinity(cluster)
     without_pool(cluster)
 
 

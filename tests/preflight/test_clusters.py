@@ -10,7 +10,7 @@ from tests.preflight.api_server import SECRET, ApiServer
 from tests.preflight.clusters import right
 from tests.preflight.conftest import Ask
 from tests.preflight.services import ALTERNATING, Flyte
-from tests.preflight.spoiled import GPU, Wrong, nodes, rows_not_ok
+from tests.preflight.spoiled import ACCELERATOR, GPU, GPU_NODES, Wrong, nodes, rows_not_ok
 from tools import ROOT
 
 DEEPSPEED = "optimize.backend.kind=deepspeed optimize.backend.deepspeed=configs/deepspeed/zero2.json"
@@ -120,6 +120,16 @@ def test_nodes_that_come_nearest_are_named_first(gpu_pool: ApiServer, ask: Ask) 
     spoiled.cordoned(gpu_pool)
     found = ask(gpu_pool)["nodes for train"].found
     assert found.startswith(f"it fits no node. gpu-train-2: asks 4 {GPU}, has 2 {GPU}; gpu-train-1: cordoned; ")
+
+
+def test_affinities_and_tolerated_taints_stop_nothing(gpu_pool: ApiServer, ask: Ask) -> None:
+    """The taints are tolerated or only preferred; the affinity of the template is an alternative to Flyte's."""
+    spoiled.an_affinity(gpu_pool, "mu-grpo-verify")
+    for node in nodes(gpu_pool, *GPU_NODES):
+        # Flyte tolerates the accelerator's label.
+        device = {"key": ACCELERATOR, "value": "nvidia-h200", "effect": "NoSchedule"}
+        node["spec"]["taints"] += [device, {"key": "spot", "effect": "PreferNoSchedule"}]
+    assert not rows_not_ok(ask(gpu_pool))
 
 
 def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, ask: Ask) -> None:

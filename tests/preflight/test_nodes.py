@@ -80,7 +80,6 @@ TAINTED = node(taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
         ({"tolerations": [{"operator": "Exists"}]}, TAINTED, None, ""),
         ({"tolerations": [{"key": "team", "value": "a"}]}, TAINTED, None, ""),
         ({"tolerations": [{"key": "team", "value": "b"}]}, TAINTED, TAINT, "team=a:NoSchedule"),
-        ({}, node(taints=[{"key": "spot", "effect": "PreferNoSchedule"}]), None, ""),
         ({"tolerations": [{"key": "other"}]}, TAINTED, TAINT, "team=a:NoSchedule"),
         ({"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}, TAINTED, TAINT, "team=a:NoSchedule"),
         (asks("4001m"), node(), SIZE, "asks 4 cores, has 4 cores"),

@@ -98,6 +98,11 @@ def test_a_store_that_denies_something(method: str, between: Between, bucket: st
     assert f"Allow listing, reading, writing and deleting below {bucket}/runs" in found.found
 
 
+def test_a_store_that_does_not_answer(between: Between, bucket: str) -> None:
+    between.silent = True
+    assert store_finding(f"{bucket}/runs", 0.3).state == "failed"
+
+
 def node(name: str, *images: str) -> Object:
     # A node also lists images without a name, whose tag another image has now.
     unnamed: list[Object] = [{"sizeBytes": 1}, {"names": None, "sizeBytes": 1}]
@@ -185,6 +190,12 @@ def test_a_registry_that_refuses_to_answer_is_no_verdict(answer: Answer, found: 
 def test_a_registry_that_gives_no_token_asks_for_a_login(token: Answer, registry: Registry) -> None:
     registry.login, registry.fixed["/token"] = "bearer", token
     assert LOGIN in image_finding(f"{registry.holding('mu-grpo', TAG)}-cpu:{TAG}").found
+
+
+def test_a_registry_out_of_reach_is_no_verdict() -> None:
+    found = image_finding(f"127.0.0.1:{free_port()}/mu-grpo-cpu:{TAG}")
+    assert found.state == "not tried"
+    assert "refused" in found.found
 
 
 @pytest.mark.parametrize("registry", ["registry.example.com", "registry.example", "example.com:5000"])

@@ -67,6 +67,18 @@ def test_those_who_can_read_the_folder_can_read_its_files(store: Store) -> None:
     assert (folder / "data.txt").stat().st_mode & 0o666 == folder.stat().st_mode & 0o666
 
 
+def test_a_writer_that_fails_leaves_nothing(store: Store) -> None:
+    def fail() -> None:
+        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+            (draft.path / "data.txt").write_text("half")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
+    assert not (store.root / "prompts").exists()
+    assert not list((store.root / "staging").iterdir())
+
+
 def test_what_a_killed_writer_leaves_cannot_be_read_and_is_swept_beside_a_living_one(store: Store) -> None:
     code = """
 with store.write("prompts", settings={}, parents={}, seed=0) as draft:

@@ -25,6 +25,8 @@ def test_done_work_is_found(store: Store, step: Mock) -> None:
 
     both = [run_once(store.ref, "t", "1", many, ["a", "b"]) for _ in range(2)]
     assert (both[0], step.call_count) == (both[1], 3)
+    (store.root / both[0][0].folder / "other.txt").unlink()
+    assert (run_once(store.ref, "t", "1", many, ["a", "b"]), step.call_count) == (both[0], 5)
 
 
 def test_the_work_key_holds_the_inputs_that_decide_the_result_alone(store: Store, step: Mock) -> None:
