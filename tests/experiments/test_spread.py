@@ -44,10 +44,10 @@ def test_no_command_is_started_after_a_failure(tmp_path: Path) -> None:
 def test_sigterm_ends_the_runs_with_the_command(tmp_path: Path) -> None:
     command = [MU_GRPO, "laboratory", "a", "--quick", "--jobs", "1", "--overrides", f"store={tmp_path}"]
     with subprocess.Popen(command, cwd=ROOT) as running:
-        assert eventually(lambda: any(path.stat().st_size for path in tmp_path.glob("logs/*")))
+        assert eventually(lambda: any(path.stat().st_size for path in tmp_path.glob("logs/*")), seconds=120)
         runs = psutil.Process(running.pid).children(recursive=True)
         running.terminate()
-    assert eventually(lambda: not any(run.is_running() for run in runs))
+    assert eventually(lambda: not any(run.is_running() for run in runs), seconds=60)
 
 
 def test_arms_of_one_stage_have_one_stage() -> None:
