@@ -47,7 +47,8 @@ def test_sigterm_ends_the_runs_with_the_command(tmp_path: Path) -> None:
         assert eventually(lambda: any(path.stat().st_size for path in tmp_path.glob("logs/*")), seconds=120)
         runs = psutil.Process(running.pid).children(recursive=True)
         running.terminate()
-    assert runs and eventually(lambda: not any(run.is_running() for run in runs), seconds=60)
+    assert runs
+    assert eventually(lambda: not any(run.is_running() for run in runs), seconds=60)
 
 
 def test_arms_of_one_stage_have_one_stage() -> None:
