@@ -53,6 +53,13 @@ def test_gpus_that_do_not_fit_are_named(gpus: int, overrides: str, name: str | N
         pool_of(paper(overrides), gpus, None, COSTS, deployment(name) if name else None)
 
 
+def test_an_unknown_accelerator_of_a_deployment_lists_the_known_ones() -> None:
+    values = deployment("gpu-4").model_dump(mode="json")
+    values["pods"]["train"]["accelerator"] = "b200"
+    with pytest.raises(SettingsError, match=r"'b200' is not in the table.*nvidia-h200, nvidia-h100, nvidia-a100"):
+        pool_of(paper(), 4, None, COSTS, DeploymentSettings.parse(values))
+
+
 def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, shape: Shape = SHAPE) -> Rates:
     run = paper(overrides)
     pool = pool_of(run, 8, accelerator, COSTS, None)

@@ -293,6 +293,9 @@ def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(store: Store, tmp_p
     assert held_out == {row["prompt_id"] for row in sums if hash_fraction(row["prompt_id"]) < share}
     assert f"evaluate.problems: 500, but the run holds out only {len(held_out)} prompts" in capsys.readouterr().out
     assert held_out | {row["prompt_id"] for row in training(store, settings)} == {row["prompt_id"] for row in sums}
+    write(tmp_path, [{"prompt": "1+1=", "solution": 2}])
+    with pytest.raises(DataError, match=r"prompts.jsonl, line 1: no field 'answer'; found \['prompt', 'solution'\]"):
+        prepare_held_out(store, settings, 500)
 
 
 def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:

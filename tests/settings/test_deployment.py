@@ -45,12 +45,14 @@ def planned(name: str, store: str = "s3://b", **plan: str) -> dict[str, object]:
     ("values", "message"),
     [
         ({"pods": {"train": {"memory": "64 GB"}}}, r"pods.train.memory: got '64 GB'; is not a quantity"),
+        ({"pods": {"train": {"cpu": "many"}}}, r"pods.train.cpu: got 'many'; is not a quantity"),
         ({"pods": {"train": {"gpus": -1}}}, r"pods.train.gpus: got -1; .*greater than or equal to 0"),
         ({"pods": {"train": {"memory": "8Gi", "shared_memory": "8Gi"}}}, "8Gi with memory 8Gi; allowed: less"),
         ({"pods": {"rollout": {"accelerator": "nvidia-h200"}}}, "nvidia-h200 with gpus 0; allowed: none, or"),
         ({"pods": {"judge": {}}}, "pods.judge.*Input should be 'cpu', 'prefetch'|pods.judge.*'cpu', 'prefetch'"),
         ({"pods": {"cpu": {"image": "gpu"}}}, "pods.cpu.image: got 'gpu'; should be 'cpu', 'rollout'"),
         ({"train_nodes": 0}, "train_nodes: got 0"),
+        ({"pods": {"train": {"timeout_minutes": -1}}}, r"timeout_minutes: got -1; .*or equal to 0"),
         ({"tag": ""}, "tag: got ''"),
         ({"tag": "a+b"}, r"tag: got 'a\+b'"),
         ({"image": "mu-grpo"}, "image: unknown field"),
@@ -74,7 +76,10 @@ def test_a_mistake_names_field_value_and_fix(values: dict[str, object], message:
         ({"accelerators": {"nvidia-h200": {"throughput": {"training_flops": 1.5}}}}, "got 1.5; should be less than"),
         ({"accelerators": {"nvidia-h200": {"throughput": {"source": "guessed"}}}}, "got 'guessed'; should be"),
         ({"assumptions": {"response_share": 0}}, "assumptions.response_share: got 0"),
+        ({"assumptions": {"store_gb_per_second": "fast"}}, "store_gb_per_second: got 'fast'"),
+        ({"assumptions": {"luck": 1}}, "assumptions.luck: unknown field"),
         ({"storage": {"gb_month": None}}, "storage.gb_month: got None"),
+        ({"storage": {"months": -1}}, "storage.months: got -1"),
     ],
 )
 def test_a_mistake_in_prices_is_named_too(change: dict[str, Any], message: str) -> None:

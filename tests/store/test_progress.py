@@ -15,6 +15,7 @@ from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
 from tasks.tracking import open_tracker
 from tests.prepared import run_python
+from tests.store.writers import run_until_killed
 from tools.s3 import S3
 
 WORK = "w" * 32
@@ -94,6 +95,19 @@ def test_a_part_that_was_not_saved_on_s3_does_not_replace_that_of_another_machin
     put(Store(first.ref, work=WORK), 1, "second")
     number, folder = first.progress.newest("train") or (0, Path())
     assert (number, (folder / "state.txt").read_text()) == (1, "second")
+
+
+def test_a_process_killed_while_it_saves_leaves_what_was_before(store: Store) -> None:
+    working = Store(store.ref, work=WORK)
+    put(working, 1, "one")
+    code = f"""
+def fill(folder):
+    (folder / "state.txt").write_text("half")
+    die()
+Store(store.ref, work={WORK!r}).progress.put("train", 2, fill)
+"""
+    run_until_killed(store, code)
+    assert newest(working) == 1
 
 
 def test_time_of_earlier_attempts_counts(store: Store) -> None:
