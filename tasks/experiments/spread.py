@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tasks.errors import DataError
 from tasks.experiments.arms import QUESTIONS, Arm, LaboratorySize, Part
 from tasks.experiments.result import LaboratoryResult
+from tasks.process.interruption import repeat_lost_sigint
 from tasks.process.logs import bar
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
@@ -84,6 +85,7 @@ def run_part(plan: Plan) -> LaboratoryResult:
     logs = store.root / LOGS
     logs.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    repeat_lost_sigint()
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
     runs = [_run(plan, arm, seed, logs) for arm in arms for seed in plan.size.seeds]
     failed = []

@@ -21,7 +21,7 @@ from flytekit.extend import IgnoreOutputs
 from flytekit.utils.asyn import run_sync
 
 from tasks.errors import DeploymentError, DeviceError, UserError
-from tasks.process.interruption import Interrupted
+from tasks.process.interruption import Interrupted, repeat_lost_sigint
 from tasks.process.logs import end_when_it_hangs, replace_unencodable_text
 from tasks.process.provenance import code
 
@@ -85,6 +85,7 @@ def say_how_to_go_on() -> None:
         sys.exit("Stopped. Start the same command again: it continues from the last state that was saved.")
 
     FlyteContextManager.add_signal_handler(stop)
+    repeat_lost_sigint()
 
 
 def check_code() -> None:

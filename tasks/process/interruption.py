@@ -1,14 +1,18 @@
-"""Handling of SIGTERM: a step saves its state and then stops."""
+"""Handling of signals: after SIGTERM a step saves its state and then stops; Ctrl-C stops a program at any time."""
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from tasks.errors import UserError
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 CALL_SECONDS = 100.0
 """Seconds after SIGTERM in which a call of an engine may end, so that its responses are saved; a little less than the
@@ -16,6 +20,8 @@ grace periods of k8s/base/pod-templates/rollout.yaml and evaluate.yaml."""
 _STOP = threading.Event()
 _stop_time = 0.0
 _DEFERS = "defers_sigterm"
+_REPEAT_SECONDS = 0.1
+"""Seconds after which a lost SIGINT is repeated, so that the destructor that lost it has ended."""
 Step = TypeVar("Step", bound=Callable[..., object])
 
 
@@ -72,3 +78,21 @@ def stop(saved: str) -> NoReturn:
     """Raise Interrupted; call this after a save, of which ``saved`` is the name for the message."""
     _STOP.clear()
     raise Interrupted(f"stopped by SIGTERM after {saved}. Start the same command again: it continues from there.")
+
+
+def repeat_lost_sigint() -> None:
+    """Send SIGINT again whenever Python discards the exception of its handler.
+
+    Python discards every exception that is raised in a destructor. If Ctrl-C comes while one runs, such as that of a
+    temporary folder, the program would go on.
+    """
+    report = sys.unraisablehook
+
+    def repeat(unraisable: "UnraisableHookArgs") -> None:
+        main = threading.main_thread()
+        if threading.current_thread() is main and issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
+            threading.Timer(_REPEAT_SECONDS, signal.pthread_kill, (main.ident, signal.SIGINT)).start()
+        else:
+            report(unraisable)
+
+    sys.unraisablehook = repeat
