@@ -40,12 +40,12 @@ class StageResults:
 
     responses: int
     """Responses of the whole stage."""
-    example_updates: list[int] = field(default_factory=list)
-    """Updates of the stage, from 0, that store two responses as examples."""
+    updates: int
+    """Updates of the whole stage."""
     rows: list[Row] = field(default_factory=list)
-    """One row of diagnostics per update."""
+    """One row of diagnostics per update that is made."""
     examples: list[Row] = field(default_factory=list)
-    """Responses of these updates, with the ratio, flags and log-probabilities of their tokens."""
+    """Responses of some updates, with the ratio, flags and log-probabilities of their tokens."""
     groups: int = 0
     zero_variance_groups: int = 0
     reward_sum: float = 0.0
@@ -61,8 +61,8 @@ class StageResults:
     mismatch_tokens: int = 0
     logp_mismatch_max: float = 0.0
 
-    def check_signal(self, updates: int) -> None:
-        """Check that a response of the stage has an advantage other than 0; ``updates`` counts the stage's updates.
+    def check_signal(self) -> None:
+        """Check that a response of the stage has an advantage other than 0.
 
         Raises:
             NothingToLearnError: no response has one.
@@ -76,11 +76,11 @@ class StageResults:
             )
         mean = self.reward_sum / (self.responses - self.unscored)
         raise NothingToLearnError(
-            f"optimize: every advantage is 0. {self.zero_variance_groups} of the {self.groups} groups of {updates} "
-            f"updates have one reward each, and the mean reward is {mean:.3f}. If most verdicts are no_answer, ask "
-            "for the form of answer that verify.kind reads, as with prompts.template. Else use prompts that the policy "
-            "solves sometimes, more responses per prompt, or, where optimize.objective.data.truncated is mask, a "
-            "larger rollout.max_new_tokens."
+            f"optimize: every advantage is 0. {self.zero_variance_groups} of the {self.groups} groups of "
+            f"{self.updates} updates have one reward each, and the mean reward is {mean:.3f}. If most verdicts are "
+            "no_answer, ask for the form of answer that verify.kind reads, as with prompts.template. Else use prompts "
+            "that the policy solves sometimes, more responses per prompt, or, where optimize.objective.data.truncated "
+            "is mask, a larger rollout.max_new_tokens."
         )
 
     def facts(self) -> dict[str, Any]:

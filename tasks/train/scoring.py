@@ -63,7 +63,7 @@ class ScoredResponses:
     def score(self, earlier_updates: int, reference: Scorer | None, checkpoints: Checkpoints | None) -> None:
         """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the reference.
 
-        ``checkpoints`` saves the columns, or has them already; for ``earlier_updates`` see ``Trainer.train``.
+        ``checkpoints`` saves the columns, or has them already; for ``earlier_updates`` see its method ``load_logp``.
         """
         known = checkpoints.load_logp(earlier_updates) if checkpoints else {}
         self.add(known or {"behavior": self.logp_of(self.batches, self.backend, "logp")})

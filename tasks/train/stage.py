@@ -22,7 +22,6 @@ from tasks.train import distributed
 from tasks.train.backend import convert_parameters, open_backend, trainable
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Checkpoints, load_optimizer, save_optimizer, save_policy
-from tasks.train.diagnostics import example_updates
 from tasks.train.results import StageResults, metrics_schema
 from tasks.train.trainer import Trainer
 
@@ -102,7 +101,7 @@ def make_updates(
     Raises:
         SettingsError: there is not enough memory. See ``Trainer.train`` for the others.
     """
-    results = StageResults(responses_per_stage, example_updates(refreshes * updates_per_rollout))
+    results = StageResults(responses_per_stage, refreshes * updates_per_rollout)
 
     def can_continue(done: int) -> bool:
         return rollouts_are_stored(-(-done // updates_per_rollout))
@@ -112,11 +111,10 @@ def make_updates(
         for row in results.rows:
             trainer.after_update(row)
     for number in range(refreshes):
-        earlier_updates, last_refresh = number * updates_per_rollout, number == refreshes - 1
         responses, batches = next_refresh(number)
-        if len(results.rows) < earlier_updates + updates_per_rollout:
+        if len(results.rows) < (number + 1) * updates_per_rollout:
             with enough_memory("optimize", _OUT_OF_MEMORY_FIX):
-                trainer.train(responses, batches, stage, results, earlier_updates, last_refresh)
+                trainer.train(responses, batches, stage, results)
     return results
 
 

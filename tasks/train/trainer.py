@@ -18,7 +18,7 @@ from tasks.train import distributed
 from tasks.train.backend import Backend
 from tasks.train.batches import Ints, Responses
 from tasks.train.checkpoint import Checkpoints
-from tasks.train.diagnostics import UpdateExamples, UpdateStatistics
+from tasks.train.diagnostics import UpdateExamples, UpdateStatistics, example_updates
 from tasks.train.objective import objective
 from tasks.train.results import Row, StageResults
 from tasks.train.scoring import ScoredResponses
@@ -57,19 +57,15 @@ class Trainer:
         batches: Sequence[Ints],
         stage: int,
         results: StageResults | None = None,
-        earlier_updates: int = 0,
-        last_refresh: bool = True,
     ) -> StageResults:
         """Make ``schedule.updates_per_batch`` updates on each batch.
 
         Args:
             responses: sampled by the policy as it was before the first of these updates.
-            batches: the rows of each batch, in order; no row is in two batches.
+            batches: the rows of each batch, in order; no row is in two batches. Every call of a stage has as many.
             stage: counts from 0.
-            results: those of the stage so far, to which these updates add; None if these responses are all.
-            earlier_updates: number of the stage's updates before these responses. If ``results`` has more, an
-                interrupted attempt made them on these responses.
-            last_refresh: whether these are the last responses of the stage.
+            results: those of the stage so far, to which these updates add; None if these responses are all. Updates
+                that an interrupted attempt made on these responses are in it, and are not made again.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero, and ``require_signal`` is set.
@@ -77,9 +73,10 @@ class Trainer:
                 gradient is not finite.
             Interrupted: a stop was asked for, and a checkpoint is saved.
         """
-        results = results or StageResults(len(responses.group_R))
         schedule = self.settings.objective.schedule
-        total, done = len(batches) * schedule.updates_per_batch, max(0, len(results.rows) - earlier_updates)
+        total = len(batches) * schedule.updates_per_batch
+        results = results or StageResults(len(responses.group_R), total)
+        done = len(results.rows) % total
         with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
             longest = self.max_response_tokens
@@ -87,10 +84,10 @@ class Trainer:
             if self.checkpoints and done:
                 scored.add(self.checkpoints.columns)
             else:
-                scored.score(earlier_updates, self.reference, self.checkpoints)
+                scored.score(len(results.rows), self.reference, self.checkpoints)
                 scored.count(results)
-                if last_refresh and self.require_signal:
-                    results.check_signal(earlier_updates + total)
+                if self.require_signal and len(results.rows) + total == results.updates:
+                    results.check_signal()
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(done)
             for staleness in range(done, total):
@@ -99,7 +96,7 @@ class Trainer:
                 if new_proximal and self.settings.objective.needs_proximal:
                     proximal = batches[batch : batch + schedule.batches_per_proximal]
                     scored.logp["proximal"] = scored.logp_of(proximal, self.backend, "proximal logp")
-                has_examples = len(results.rows) in results.example_updates
+                has_examples = len(results.rows) in example_updates(results.updates)
                 examples = UpdateExamples(responses, scored.selection, batches[batch]) if has_examples else None
                 row = self._update(scored, batches[batch], examples)
                 labels = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
@@ -107,7 +104,7 @@ class Trainer:
                 results.examples += examples.rows(labels) if examples else []
                 progress.advance(note="" if row["reward"] is None else f"reward {row['reward']:.3f}")
                 self.after_update(results.rows[-1])
-                stage_ends = last_refresh and staleness + 1 == total
+                stage_ends = len(results.rows) == results.updates
                 if self.checkpoints and not stage_ends and self.checkpoints.due(len(results.rows)):
                     self.checkpoints.save(self.backend, self.updates, results, scored.logp)
         return results

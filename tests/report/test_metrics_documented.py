@@ -41,7 +41,7 @@ def test_numbers_of_stages_rollouts_evaluations_and_other_tables_are_named():
     sample = {"sample_index": 0, "outcome": "correct", "shows_working": True, "level": 2, "response_tokens": 5}
     sample |= {"finish_reason": "stop"}
     evaluation = measure([sample, {**sample, "sample_index": -1}], [0], 1, "held_out")
-    stage = StageResults(1).facts()
+    stage = StageResults(1, 1).facts()
     assert "logp_mismatch" in stage
     outcomes = list(map(str, Outcome))
     tables = (table.names for table in (EXAMPLES, ROLLOUTS, VERDICTS, SAMPLES))

@@ -137,7 +137,7 @@ def test_single_numbers_of_a_row(rows: list[Response], settings: ObjectiveSettin
 
 def trained(small: Small, responses: Responses) -> StageResults:
     trainer = trainer_of(small, objective=SENSITIVE)
-    return trainer.train(responses, planned(responses), 0, StageResults(len(responses.group_R), example_updates=[0, 2]))
+    return trainer.train(responses, planned(responses), 0)
 
 
 @given(st.integers(1, 5000))
@@ -153,7 +153,7 @@ def test_the_first_the_last_and_some_updates_between_store_examples(updates: int
 def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> None:
     """Found again from the stored log-probabilities, response by response."""
     examples = trained(small, responses).examples
-    assert [row["staleness"] for row in examples] == [0, 0, 2, 2]
+    assert [row["staleness"] for row in examples] == [0, 0, 1, 1, 2, 2]
     assert any(any(row["vetoed"]) for row in examples)
     chosen = settings(objective=SENSITIVE).objective.veto
     for row in examples:
@@ -177,10 +177,15 @@ def test_best_and_worst_are_of_one_group(small: Small, responses: Responses) -> 
         assert best["update"] == worst["update"]
 
 
-def test_noting_an_update_changes_neither_weights_nor_diagnostics(small: Small, responses: Responses) -> None:
-    _, plain, _ = train(small, responses, objective=SENSITIVE)
-    assert plain.examples == []
-    assert plain.rows == trained(small, responses).rows
+def test_examples_change_neither_weights_nor_diagnostics(
+    small: Small, responses: Responses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, noted, noted_weights = train(small, responses, objective=SENSITIVE)
+    monkeypatch.setattr("tasks.train.trainer.example_updates", lambda _: [])
+    _, plain, weights = train(small, responses, objective=SENSITIVE)
+    assert (len(noted.examples), plain.examples) == (6, [])
+    assert plain.rows == noted.rows
+    assert all(torch.equal(weights[name], noted_weights[name]) for name in weights)
 
 
 def assert_close_rows(ones: list[Row], others: list[Row], within: float) -> None:

@@ -32,16 +32,16 @@ def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses
     assert sum(row["tokens"] for row in results.rows) == len(responses.response_tokens.flat)
     assert all(row["grad_norm"] > 0 and 0 <= row["reward"] <= 1 for row in results.rows)
     assert results.facts()["logp_mismatch"] < 1e-4
-    (later,) = trainer.train(responses, batches(responses)[:1], 0, earlier_updates=3).rows
+    (later,) = trainer.train(responses, batches(responses)[:1], 0).rows
     assert (later["update"], later["staleness"]) == (4, 0)
 
 
 def test_the_mismatch_is_a_mean_over_the_tokens_of_all_refreshes(small: Small, responses: Responses) -> None:
-    trainer, results = trainer_of(small, objective={"data": {"zero_variance": "drop"}}), StageResults(96)
-    trainer.train(responses, batches(responses), 0, results, last_refresh=False)
+    trainer, results = trainer_of(small, objective={"data": {"zero_variance": "drop"}}), StageResults(96, 6)
+    trainer.train(responses, batches(responses), 0, results)
     mean = results.facts()["logp_mismatch"]
     all_correct = replace(responses, reward_R=np.ones_like(responses.reward_R))  # No token is left.
-    trainer.train(all_correct, batches(responses), 0, results, earlier_updates=3)
+    trainer.train(all_correct, batches(responses), 0, results)
     assert results.logp_mismatch_max > results.facts()["logp_mismatch"] == mean > 0
 
 
@@ -180,28 +180,28 @@ def test_responses_with_logp_that_is_not_finite_are_dropped(small: Small, respon
 
 def test_limits_are_shares_of_the_whole_stage(small: Small, responses: Responses) -> None:
     damaged, trainer, plan = spoiled(responses, 0), trainer_of(small), batches(responses)
-    results = trainer.train(damaged, plan, 0, StageResults(100))
+    results = trainer.train(damaged, plan, 0, StageResults(100, 6))
     assert results.dropped == 1
     with pytest.raises(GateError, match=r"2 of 100 responses \(2.0%\)"):
-        trainer.train(damaged, plan, 0, results, earlier_updates=3)
+        trainer.train(damaged, plan, 0, results)
 
 
 def test_zero_advantages_are_an_error_at_the_end_of_a_stage_alone(small: Small, responses: Responses) -> None:
     equal = replace(responses, reward_R=np.ones(48, np.float32))
     trainer, plan = trainer_of(small), batches(responses)
-    results = trainer.train(equal, plan[:1], 0, StageResults(96), last_refresh=False)
+    results = trainer.train(equal, plan[:1], 0, StageResults(96, 2))
     assert (results.groups, results.zero_variance_groups) == (12, 12)
     assert results.rows[0]["grad_norm"] == 0
-    trainer.train(responses, plan[:1], 0, results, earlier_updates=1)
+    trainer.train(responses, plan[:1], 0, results)
     assert (results.groups, results.has_signal, len(results.rows)) == (24, True, 2)
 
 
 def test_the_error_names_the_mean_reward_of_all_refreshes(small: Small, responses: Responses) -> None:
     trainer, plan = trainer_of(small), batches(responses)
     correct, wrong = (replace(responses, reward_R=np.full(48, reward, np.float32)) for reward in (1, 0))
-    results = trainer.train(correct, plan[:1], 0, StageResults(96), last_refresh=False)
+    results = trainer.train(correct, plan[:1], 0, StageResults(96, 2))
     with pytest.raises(NothingToLearnError, match=r"24 of the 24 groups of 2 updates .*mean reward is 0\.500"):
-        trainer.train(wrong, plan[:1], 0, results, earlier_updates=1)
+        trainer.train(wrong, plan[:1], 0, results)
 
 
 @pytest.mark.parametrize("judged", [rows()[:4], rows()[::-1]], ids=["fewer", "another order"])

@@ -22,7 +22,6 @@ from tasks.train import distributed
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
 from tasks.train.colocated import train_alternating
-from tasks.train.results import StageResults
 from tasks.train.stage import load_trainer
 from tests.train.small import settings
 from tools.forked import forkserver
@@ -59,8 +58,7 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
     plan = [batch for turn in range(4) for batch in plan_batches(responses, BATCH, (0, turn))]
     cuts = [cut for cut in (0, FIRST, 3, HALF, 8, LAST) if cut >= begin]
     for start, end in pairwise(cuts):  # No call takes a response twice; the first update of a call is its stage.
-        results = StageResults(len(responses.group_R), example_updates=[0, end - start - 1])
-        trainer.train(responses, plan[start:end], start, results)
+        results = trainer.train(responses, plan[start:end], start)
         rows += results.rows
         examples += results.examples
         if trainer.updates in (FIRST, HALF, LAST):
