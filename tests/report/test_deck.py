@@ -9,12 +9,14 @@ import pytest
 from tasks.flyte.decorators import Logic, step
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.report.deck import draw_deck
+from tasks.report.step import draw_page
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS
 from tasks.verify.step import Tally
 from tests.cli.synthetic import write
 from tests.report.pages import assert_self_contained, words
-from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun
+from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun, history_of, make_run
+from tests.report.test_ledger import Interrupted
 from tests.report.test_page_in_browser import assert_fits
 
 
@@ -38,6 +40,15 @@ def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store
     told = rf"Rollouts artifact seconds responses warning {rolled} [\d.]+ 4 {re.escape(warning)}"
     assert re.search(told, words(page_of(store, judged)))
     assert f"Warning {warning}" in words(page_of(store, rolled))
+
+
+def test_the_time_of_a_step_has_its_earlier_attempts(tmp_path: Path) -> None:
+    """The phases are those of all attempts: load 0.5, logp 1.5 and optimize 14 seconds, and 0.5 in no phase."""
+    run = make_run(tmp_path, 1, Interrupted)
+    text = words(page_of(run.store, run.policy))
+    assert "Made in 16.5 s" in text
+    assert "load 0.5 s logp 1.5 s optimize 14.0 s rest 0.5 s" in text
+    assert f"policy {run.policy.digest} optimize 16.5" in words(draw_page(run.store, history_of(run))[0])
 
 
 def test_prompts_are_shown_with_every_shard(store: Store) -> None:
