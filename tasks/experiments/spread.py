@@ -92,8 +92,8 @@ def run_part(plan: Plan) -> LaboratoryResult:
     with bar(f"laboratory {plan.part}", len(runs)) as progress:
         for run, code in run_side_by_side(runs, plan.jobs):
             if code:
-                last = "\n".join(run.log.read_text(encoding="utf-8").splitlines()[-8:])
-                failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{last}")
+                end = last_lines(run.log)
+                failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{end}")
             progress.advance(note=run.name)
     if failed:
         raise DataError("\n".join(failed))
@@ -107,6 +107,11 @@ def run_part(plan: Plan) -> LaboratoryResult:
     if any(codes) or not results:
         raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
     return LaboratoryResult.load(store, store.manifest(ArtifactRef.of(results[-1])).ref)
+
+
+def last_lines(log: Path) -> str:
+    """Return the last eight lines of a log, whose end can be a part of a character if the run was killed."""
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:])
 
 
 def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:

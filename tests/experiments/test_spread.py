@@ -10,7 +10,7 @@ import yaml
 from tasks.errors import SettingsError
 from tasks.experiments import spread
 from tasks.experiments.arms import QUESTIONS, QUICK
-from tasks.experiments.spread import Command, Plan, run_side_by_side
+from tasks.experiments.spread import Command, Plan, last_lines, run_side_by_side
 from tasks.settings import ExperimentSettings
 from tests.cli.synthetic import run_refused
 from tests.verify.helpers import eventually
@@ -39,6 +39,12 @@ def test_no_command_is_started_after_a_failure(tmp_path: Path) -> None:
     assert found == {"0": 0, "wrong": 2}
     assert "--no-such-option" in (tmp_path / "wrong.txt").read_text()
     assert not (tmp_path / "1.txt").exists()
+
+
+def test_the_log_of_a_killed_run_is_shown_if_it_ends_inside_of_a_character(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_bytes("".join(f"line {one}\n" for one in range(20)).encode() + "30 °C".encode()[:-2])
+    assert last_lines(log).splitlines() == [*(f"line {one}" for one in range(13, 20)), "30 \ufffd"]
 
 
 def test_sigterm_ends_the_runs_with_the_command(tmp_path: Path) -> None:
