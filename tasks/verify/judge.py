@@ -153,7 +153,7 @@ def _parse(
     for reading in readings(text, with_bases, variables):
         boxed = rf"\boxed{{{reading}}}"
         parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
-    return [_scientific(_with_real_letters(_with_names(expression))) for expression in parsed]
+    return [_scientific(_with_real_letters(_ascending(_with_names(expression)))) for expression in parsed]
 
 
 def _with_names(answer: Any) -> Any:
@@ -171,6 +171,17 @@ def _is_name(node: Any) -> bool:
     if isinstance(node, sympy.Derivative):
         return bool(node.expr.free_symbols.isdisjoint(node.variables))
     return isinstance(node, AppliedUndef) and not node.free_symbols
+
+
+def _ascending(answer: Any) -> Any:
+    """Turn chains such as 5 > x > -3 around, because math-verify compares relations of two chains in their order."""
+    if isinstance(answer, FiniteSet):
+        return answer.func(*map(_ascending, answer._unsorted_args), evaluate=False)
+    relations = answer._unsorted_args if isinstance(answer, And) else ()
+    falls = any(isinstance(one, sympy.Gt | sympy.Ge) for one in relations)
+    if not falls or not all(isinstance(one, sympy.Gt | sympy.Ge | sympy.Eq) for one in relations):
+        return answer
+    return answer.func(*(one.reversed for one in reversed(relations)), evaluate=False)
 
 
 def _with_real_letters(answer: Any) -> Any:

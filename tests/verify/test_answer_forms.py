@@ -165,7 +165,9 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"y=c_1\cos 2x+c_2\sin 2x+x", {W: [r"y=c_1\cos 3x+c_2\sin 3x+x"]}),  # which is not solved for x
     (r"\cos(\pi)=-1, \sin(\pi)=0", {C: [r"\cos\pi=-1, \sin\pi=0"]}),
     (r"m+n-\gcd(m,n)", {C: [r"n+m-\operatorname{gcd}\left(n, m\right)"], W: ["m+n-1", "m+n"]}),
-    ("1<x<2", {C: ["1<x<2", "(1,2)"], W: ["1<x<2<y", r"(-\infty,\infty)"]}),
+    ("1<x<2", {C: ["1<x<2", "(1,2)", "2>x>1"], W: ["1<x<2<y", r"(-\infty,\infty)", "2>y>1", r"2\ge x>1"]}),
+    ("a>b=c", {C: ["a>b=c", "c=b<a"], W: ["a<b=c", "c>b=a"]}),
+    ("1<x<2, 3<x<4", {C: ["4>x>3, 2>x>1"]}),
     (r"x \ne 3", {C: [r"3 \neq x"], W: [r"x \ne 4", "x > 3", "3"]}),
     # letters and words, and products of variables
     (r"\text{east}", {C: ["East", r"\text{the east}", r"\(\text{East}\)"]}),
