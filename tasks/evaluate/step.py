@@ -20,7 +20,7 @@ from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
 from tasks.store.tables import ROWS_AT_ONCE, SAMPLES, UNJUDGED_SAMPLES, read_table, to_table, write_table
 from tasks.tracking import open_tracker
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
-from tasks.verify.step import pair
+from tasks.verify.step import verifier_input
 from tasks.verify.verdicts import Outcome
 
 
@@ -81,7 +81,7 @@ def evaluate_policy(
         with draft.phase("start"):
             verifier.start()
         with draft.phase("verify"):
-            verdicts = verifier.verify([pair(sample) for sample in samples], f"{title} verify")
+            verdicts = verifier.verify([verifier_input(sample) for sample in samples], f"{title} verify")
             for sample, verdict in zip(samples, verdicts, strict=True):
                 sample.update(vars(verdict))
             check_failures(samples, verify, len(samples))

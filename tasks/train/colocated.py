@@ -34,7 +34,7 @@ from tasks.train.results import Row, StageResults
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save_stage, start_folder
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier
-from tasks.verify.step import Tally, pair, verdict_table
+from tasks.verify.step import Tally, verdict_table, verifier_input
 
 Prompt = Mapping[str, Any]
 """A row of the prompts table."""
@@ -230,7 +230,7 @@ class Colocated:
             rollouts = _gather_table(to_table(sampled, ROLLOUTS))
             self.call_seconds.append(time.perf_counter() - began)
         with self.phase("verify"):
-            judged = self.verifier.verify([pair(row) for row in sampled])
+            judged = self.verifier.verify([verifier_input(row) for row in sampled])
             verdicts = _gather_table(verdict_table(sampled, judged))
         self.to_training()
         return rollouts, verdicts

@@ -17,7 +17,7 @@ from tasks.store.tables import CURVE, read_table, write_table
 from tasks.train.colocated import Colocated
 from tasks.train.results import Row, metrics_schema
 from tasks.verify import Outcome
-from tasks.verify.step import pair
+from tasks.verify.step import verifier_input
 
 
 def run_study(
@@ -114,7 +114,7 @@ def _measure(
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
     samples = sample_problems(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
-    verdicts = loop.verifier.verify([pair(sample) for sample in samples])
+    verdicts = loop.verifier.verify([verifier_input(sample) for sample in samples])
     correct_PK = np.array([verdict.outcome is Outcome.CORRECT for verdict in verdicts], dtype=np.float64).reshape(-1, k)
     working = [verdict.shows_working for verdict in verdicts]
     return {

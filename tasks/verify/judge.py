@@ -22,7 +22,7 @@ from tasks.verify.words import mixed_text, plain_text, without_named_sets, words
 # Only the content of the box is read, as a whole. math-verify's other patterns would find a number inside of text that
 # is not an answer, and sympy's parse_expr, which evaluates Python, would read its plain expressions.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
-_with_case = partial(latex2sympy, conversion_config=ConversionConfig(lowercase_symbols=False))
+_read_with_case = partial(latex2sympy, conversion_config=ConversionConfig(lowercase_symbols=False))
 _same_digits, _same_solutions = grader.sympy_numeric_eq, grader.sympy_solve_and_compare
 # math-verify raises where it compares x != 3 with another relation.
 grader.INVERSE_RELATIONS.setdefault(sympy.Ne, sympy.Ne)
@@ -147,7 +147,7 @@ def _parse(
     # text that is nested too deeply gives an empty list too.
     parsed: list[Any] = []
     # math-verify reads R as r, which suits most answers. In \pi(R^2-r^2) they are two letters.
-    if parser.latex2sympy is not (reader := _with_case if with_case else latex2sympy):
+    if parser.latex2sympy is not (reader := _read_with_case if with_case else latex2sympy):
         parser.latex2sympy = reader
         parser.parse_latex_cached.cache_clear()
     for reading in readings(text, with_bases, variables):

@@ -21,7 +21,7 @@ from tasks.process.logs import Bar, bar, logger
 from tasks.process.resident import load_resident
 from tasks.settings import CodeVerifySettings, FunctionVerifySettings, MathVerifySettings, VerifySettings
 from tasks.settings.functions import find_function
-from tasks.verify.code.confine import missing
+from tasks.verify.code.confine import missing_support
 from tasks.verify.code.launcher import LONGEST, PATIENCE
 from tasks.verify.verdicts import FAILURES, Extracted, Judgement, Outcome, Verdict, extract, extract_program
 from tasks.verify.worker import ALIVE, ENDED, READY, SPENT
@@ -40,7 +40,7 @@ _LONGEST_WAIT = 3600.0
 """Longest wait for workers at once, in seconds; the system refuses one of weeks."""
 _ROOT = Path(__file__).parents[2]
 
-Asked = tuple[str, str | None] | tuple[str, str | None, str]
+VerifierInput = tuple[str, str | None] | tuple[str, str | None, str]
 """Gold answer, response, and, if a user's function judges, the prompt."""
 Job = tuple[str, ...]
 """The texts that are sent to a judge: gold answer and extracted answer, or the arguments of a user's function."""
@@ -108,7 +108,7 @@ def _check(settings: VerifySettings) -> str | None:
     Raises:
         SettingsError: programs cannot be confined here, or the function is missing or its source has changed.
     """
-    if isinstance(settings, CodeVerifySettings) and (reason := missing(settings.code.require_landlock)):
+    if isinstance(settings, CodeVerifySettings) and (reason := missing_support(settings.code.require_landlock)):
         raise SettingsError(
             f"verify.kind: code; programs cannot be confined on this machine ({sys.platform}): {reason}."
         )
@@ -166,7 +166,7 @@ class Verifier:
         """
         try:
             self._collect()  # Remove workers that died since the last call.
-            while len(self._workers) < self._settings.workers or not all(one.judge for one in self._workers):
+            while len(self._workers) < self._settings.workers or not all(one.judge_pid for one in self._workers):
                 self._add_workers(self._settings.workers)
                 self._wait()
                 self._collect()
@@ -174,8 +174,8 @@ class Verifier:
             self.close()
             raise
 
-    def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
-        """Return the verdicts [R] of pairs [R] of gold answer and response, with the prompt for a user's function.
+    def verify(self, inputs: Iterable[VerifierInput], title: str = "verify") -> list[Verdict]:
+        """Judge responses: return the verdicts [R] of R inputs.
 
         A response of None is ``missing``; a response without an answer is ``no_answer``, whatever its gold answer.
         Equal jobs are judged once. Only the answers of responses stay in memory, unless a user's function judges.
@@ -185,7 +185,7 @@ class Verifier:
         """
         extracted_R: list[Extracted] = []
         jobs_R: list[Job | Outcome] = []
-        for gold, response, *prompt in pairs:
+        for gold, response, *prompt in inputs:
             extracted, job = self._job(gold, response, *prompt)
             extracted_R.append(extracted)
             jobs_R.append(job)
@@ -294,7 +294,7 @@ class _Worker:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self.fileno(), False)
         self._sent: deque[tuple[Job, bytes]] = deque()
-        self.judge: int | None = None
+        self.judge_pid: int | None = None
         """Process id of its judge; None until it has one that takes jobs."""
         self._spent = False
         self._partial = b""
@@ -308,7 +308,7 @@ class _Worker:
 
     def fill(self, most: int) -> None:
         """Send jobs until the worker has ``most`` of them, or jobs of ``_BYTES_AHEAD`` bytes."""
-        if self.judge is None:
+        if self.judge_pid is None:
             return
         idle, lines = not self._sent, []
         size = sum(len(sent) for _, sent in self._sent)
@@ -346,8 +346,8 @@ class _Worker:
         for line in lines:
             word, *rest = json.loads(line)
             if word == READY:
-                (self.judge,), self._spent = rest, False
-                self._write(f"{self.judge}\n".encode())
+                (self.judge_pid,), self._spent = rest, False
+                self._write(f"{self.judge_pid}\n".encode())
             elif word == SPENT:
                 self._spent = True
             elif word == ENDED:
@@ -355,7 +355,7 @@ class _Worker:
                 judgements += self._end_judge(rest[0])
             elif word != ALIVE:
                 judgements.append((self._sent.popleft()[0], Judgement(Outcome(word), *rest)))
-        seconds = _START_SECONDS if self.judge is None else self._kind.patience if self._sent else math.inf
+        seconds = _START_SECONDS if self.judge_pid is None else self._kind.patience if self._sent else math.inf
         self.deadline = time.monotonic() + seconds
         return judgements
 
@@ -383,7 +383,7 @@ class _Worker:
         The first of these jobs, during which the judge ended, has failed, unless the judge was only to be replaced.
         After an end that no answer can cause, such as for want of CPU time, the job is tried again.
         """
-        self.judge = None
+        self.judge_pid = None
         jobs = [job for job, _ in self._sent]
         self._sent.clear()
         failed: list[tuple[Job, Judgement]] = []
@@ -397,7 +397,7 @@ class _Worker:
 
     def _check_started(self, failure: str) -> None:
         """Raise SettingsError if the worker failed before it had a judge; an empty ``failure`` means that it ended."""
-        if self.judge is not None:
+        if self.judge_pid is not None:
             return
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines()]

@@ -16,7 +16,7 @@ from tasks.settings import VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.tables import VERDICTS, stream_table, table_writer, to_table
-from tasks.verify.pool import Asked, Verifier, check_failures, shared_verifier
+from tasks.verify.pool import Verifier, VerifierInput, check_failures, shared_verifier
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 
 Row = Mapping[str, Any]
@@ -77,15 +77,15 @@ def _rows(path: Path, tally: "Tally") -> Iterator[Row]:
 def _judge(rows: Iterable[Row], verifier: Verifier, title: str) -> pa.Table:
     keys: list[Row] = []
 
-    def pairs() -> Iterator[Asked]:
+    def inputs() -> Iterator[VerifierInput]:
         for row in rows:
             keys.append({"prompt_id": row["prompt_id"], "sample_index": row["sample_index"]})
-            yield pair(row)
+            yield verifier_input(row)
 
-    return verdict_table(keys, verifier.verify(pairs(), title))
+    return verdict_table(keys, verifier.verify(inputs(), title))
 
 
-def pair(row: Row) -> Asked:
+def verifier_input(row: Row) -> VerifierInput:
     """Return gold answer, response (None if missing) and prompt of a row of the rollouts or samples table."""
     return row["answer"], None if row["finish_reason"] == "missing" else row["response"], row["prompt"]
 

@@ -37,7 +37,7 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.NO_ANSWER: 0.0}
 class Extracted(NamedTuple):
     """The content of the last closed box or block of a response, and whether there is text before it.
 
-    Both are None for a user's function, which judges the whole response.
+    Both are None for a response that a user's function judges, as a whole.
     """
 
     answer: str | None = None

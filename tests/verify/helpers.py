@@ -56,7 +56,7 @@ def workers_of(pid: int | None = None) -> list[psutil.Process]:
 
 def judge_pid(worker: _Worker) -> int:
     """Process id of a worker's judge, or of the worker before it has a judge."""
-    return worker.judge or worker._process.pid
+    return worker.judge_pid or worker._process.pid
 
 
 def judge_pids(verifier: Verifier) -> list[int]:

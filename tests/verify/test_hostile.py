@@ -88,7 +88,7 @@ def test_a_worker_killed_from_outside_in_the_middle_of_an_answer(times, outcome)
         def kill_busy() -> None:
             while len(killed) < times:
                 for worker in list(verifier._workers):
-                    if judge_pid(worker) not in killed and worker.judge and worker._sent:
+                    if judge_pid(worker) not in killed and worker.judge_pid and worker._sent:
                         time.sleep(0.3)
                         killed.add(judge_pid(worker))
                         os.kill(judge_pid(worker), signal.SIGKILL)

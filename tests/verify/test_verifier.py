@@ -118,8 +118,8 @@ def test_the_deadline_holds_while_the_parent_does_not_look():
     given, waiting = settings(deadline_seconds=0.5), deque()
     worker = pool._Worker(given, waiting, Counter())
     try:
-        assert eventually(lambda: worker.collect() == [] and worker.judge)
-        judge = worker.judge
+        assert eventually(lambda: worker.collect() == [] and worker.judge_pid)
+        judge = worker.judge_pid
         waiting.append(("42", HANGS))
         worker.fill(1)
         assert eventually(lambda: not psutil.pid_exists(judge))

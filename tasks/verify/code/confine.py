@@ -70,7 +70,7 @@ _ONLY_VALUES = {
 """Index of an argument and its allowed values, by system call."""
 
 
-def missing(require_landlock: bool) -> str | None:
+def missing_support(require_landlock: bool) -> str | None:
     """Return what this machine lacks to confine a program, or None. The calling process is not changed."""
     if sys.platform != "linux":
         return f"{sys.platform} has no seccomp, without which a program would reach the network: Linux is needed"

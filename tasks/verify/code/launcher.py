@@ -1,8 +1,9 @@
 """Launcher: a process that forks a confined process for every run of a program.
 
 The launcher has no gold answers. It gets a program as the descriptor of a file in memory, which only the forked process
-reads. Its environment holds only constants. A program can change everything in its own process, ``_play`` included, and
-so fake the values that its functions return. It cannot copy the expected values, because they are not in this process.
+reads. Its environment holds only constants. A program can change everything in its own process, ``_execute`` included,
+and so fake the values that its functions return. It cannot copy the expected values, because they are not in this
+process.
 """
 
 import atexit
@@ -104,7 +105,7 @@ def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
         process = os.fork()
         if not process:
             channel.close()
-            _enter_and_play(confinement, message.decode(), descriptors, names)
+            _confine_and_execute(confinement, message.decode(), descriptors, names)
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(_watch(process, limits).encode())
@@ -148,7 +149,9 @@ def _waiting_seconds(process: int) -> float:
         return 0.0
 
 
-def _enter_and_play(confinement: Confinement, mode: str, descriptors: list[int], names: dict[str, Any]) -> NoReturn:
+def _confine_and_execute(
+    confinement: Confinement, mode: str, descriptors: list[int], names: dict[str, Any]
+) -> NoReturn:
     """Confine the forked process and run the program; only the program's source, input and output stay open."""
     try:
         source, given, output = descriptors
@@ -161,10 +164,10 @@ def _enter_and_play(confinement: Confinement, mode: str, descriptors: list[int],
     except BaseException as error:
         os.write(1, str(error).encode())
         os.kill(os.getpid(), signal.SIGKILL)  # The program has not failed: the end is "killed".
-    _play(mode, source, names)
+    _execute(mode, source, names)
 
 
-def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
+def _execute(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
     """Run a program and end the process with status 0, the program's own status, or 1 after an error.
 
     ``source`` is the file descriptor of its source, ``names`` are the global names of the preamble, which it can use.

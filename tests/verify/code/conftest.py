@@ -5,7 +5,7 @@ import psutil
 import pytest
 
 from tasks.settings import CodeSettings
-from tasks.verify.code.confine import missing
+from tasks.verify.code.confine import missing_support
 from tasks.verify.code.judge import Sandbox
 
 
@@ -13,7 +13,7 @@ from tasks.verify.code.judge import Sandbox
 def no_process_is_left():
     if sys.platform != "linux":
         pytest.skip("programs are confined by Linux: seccomp and Landlock")
-    assert missing(require_landlock=True) is None
+    assert missing_support(require_landlock=True) is None
     before = set(psutil.Process().children(recursive=True))
     yield
     assert set(psutil.Process().children(recursive=True)) <= before
