@@ -41,7 +41,7 @@ def pass_at(correct_PK: Floats, k: int) -> Floats:
     return 1.0 - missed_P
 
 
-def ks(samples: int) -> list[int]:
+def reported_ks(samples: int) -> list[int]:
     """Return the k for which pass@k is reported: 1, 2, 4, ... and all samples."""
     return sorted({*(2**power for power in range(samples.bit_length())), samples})
 
@@ -89,7 +89,7 @@ def measure(
         **({"reward": float(np.mean(rewarded))} if rewarded else {}),
         "accuracy": _estimate(correct_PK.mean(axis=1)),
         "greedy": _estimate(np.array(greedy, dtype=np.float64)) if greedy else None,
-        "pass": {str(one): _estimate(pass_at(correct_PK, one)) for one in ks(k)},
+        "pass": {str(one): _estimate(pass_at(correct_PK, one)) for one in reported_ks(k)},
         "majority": None if majority_P is None else _estimate(majority_P),
         "k": k,
         "problems": len(correct_PK),

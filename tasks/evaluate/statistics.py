@@ -12,10 +12,10 @@ import numpy.typing as npt
 Values = npt.NDArray[np.float64]
 Benchmarks = Mapping[str, Values]
 """Values of a model, [S, P] by benchmark, of the same seeds on each."""
-Span = tuple[float, float]
+Extremes = tuple[float, float]
 """The smallest and the largest value that a problem can have."""
-SHARES: Span = (0.0, 1.0)
-DIFFERENCES: Span = (-1.0, 1.0)
+SHARES: Extremes = (0.0, 1.0)
+DIFFERENCES: Extremes = (-1.0, 1.0)
 _DRAWS = 10_000
 _WEIGHTS_AT_ONCE = 2**23
 """Weights of problems that are in memory at once, of as many draws as have so many: 64 MiB."""
@@ -59,11 +59,11 @@ class Draws:
         return Interval(self.value, float(np.quantile(self.low_D, 0.025)), float(np.quantile(self.high_D, 0.975)))
 
 
-def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
+def draws(models: Sequence[Benchmarks], extremes: Extremes = SHARES) -> Draws:
     """Draw bootstrap replicates of ``mean`` over problems and seeds.
 
     Problems have random weights that are uniform over all weights with sum 1 (the Bayesian bootstrap). One unseen
-    problem is added, with the smallest value of the span for the lower bound and the largest for the upper bound
+    problem is added, with the smallest of the extremes for the lower bound and the largest for the upper bound
     (Gaffke 2005; arXiv 2106.03163). For values 0 and 1 this gives the exact interval of Clopper and Pearson. All models
     have the same weights on a benchmark, since they answered the same problems.
 
@@ -72,8 +72,8 @@ def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
     about this seed alone. Models and benchmarks are fixed, not drawn.
 
     Args:
-        models: values of each model, within the span.
-        span: the smallest and the largest value of a problem.
+        models: values of each model, within the extremes.
+        extremes: the smallest and the largest value that a problem can have.
     """
     random = np.random.default_rng(0)
     seed_weights = [_seed_weights(random, len(next(iter(one.values())))) for one in models]
@@ -95,9 +95,9 @@ def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
             means_DP *= weights_DP
             seen_D[some] = means_DP.sum(axis=1)
         unseen_D = random.exponential(size=_DRAWS)
-        for bound_D, extreme in ((low_D, span[0]), (high_D, span[1])):
+        for bound_D, extreme in ((low_D, extremes[0]), (high_D, extremes[1])):
             bound_D += (seen_D + unseen_D * extreme * sum(weight_M)) / (sum_D + unseen_D)
-    return Draws(mean(models), np.clip(low_D, *span), np.clip(high_D, *span))
+    return Draws(mean(models), np.clip(low_D, *extremes), np.clip(high_D, *extremes))
 
 
 def _seed_weights(random: np.random.Generator, seeds: int) -> Values:
@@ -109,9 +109,9 @@ def _seed_weights(random: np.random.Generator, seeds: int) -> Values:
     return (1 + normal_DS * np.sqrt(seeds / random.chisquare(seeds - 1, (_DRAWS, 1)))) / seeds
 
 
-def interval(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
+def interval(models: Sequence[Benchmarks], extremes: Extremes = SHARES) -> Interval:
     """Return ``mean`` of the models, with the interval of ``draws``."""
-    return draws(models, span).interval()
+    return draws(models, extremes).interval()
 
 
 def bootstrap_p(drawn: Draws) -> float:

@@ -41,7 +41,7 @@ _LANES = {
 """Colors of the lanes in an execution figure."""
 _LANE_OF_PHASE = {"logp": "optimize", "start": "load, save", "load": "load, save", "save": "load, save"}
 """Lanes of the phases whose lane has another name."""
-Span = tuple[str, float, float, float]
+LaneSpan = tuple[str, float, float, float]
 """Lane, start, end, and the share of this time in which the lane worked."""
 
 
@@ -159,7 +159,7 @@ def execution(ours: SystemRun, theirs: SystemRun) -> Drawn:
     return figure, series
 
 
-def _spans(history: History) -> Iterator[Span]:
+def _spans(history: History) -> Iterator[LaneSpan]:
     """Yield the spans of all lanes, in seconds since the first stage began, without the time between processes."""
     steps = [step for stage in history.stages for step in (*stage.rollouts, *stage.verdicts, stage.policy)]
     trained = [policy for policy in history.evaluated if policy.updates]
@@ -170,7 +170,7 @@ def _spans(history: History) -> Iterator[Span]:
         yield from _phase_spans(step, start, end)
 
 
-def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]:
+def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[LaneSpan]:
     """Yield the phases of a step between two moments, one after the other.
 
     If generation and training alternate in the step, every phase spans the whole time with its share.

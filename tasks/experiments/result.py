@@ -26,7 +26,7 @@ from tasks.formats import (
     share_with_interval,
 )
 from tasks.report.ledger import ROWS
-from tasks.report.tables import number_table, render, render_markdown
+from tasks.report.tables import number_table, render_markdown, render_text
 from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import RESULT_FILE
@@ -162,7 +162,7 @@ class ReproductionResult(_Result):
     def __str__(self) -> str:
         parts = [_missing(self)] if self.missing else []
         for title, table in tables(self).values():
-            parts += [title, render(table, _COLUMNS)]
+            parts += [title, render_text(table, _COLUMNS)]
         parts.append(fill(how_to_read(self), 100))
         if self.folder:
             parts += ["", f"report  {self.folder}/report.html"]
@@ -203,7 +203,7 @@ class LaboratoryResult(_Result):
     arms: list[ArmResult]
 
     def __str__(self) -> str:
-        table = render(arms_table(self), _COLUMNS)
+        table = render_text(arms_table(self), _COLUMNS)
         lines = [f"{self.part}. {self.title}", self.asks, "", table, "", fill(_laboratory_legend(self), 100)]
         return "\n".join([*lines, "", f"figure  {self.folder}/curves.svg"] if self.folder else lines)
 

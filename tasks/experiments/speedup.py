@@ -89,7 +89,10 @@ def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
         END_TO_END: (whole, clock[-1]),
         TO_LEVEL: (whole, next(reached, 0.0)),
     }
-    return {name: theirs / ours if min(theirs, ours) > 0 else None for name, (theirs, ours) in seconds.items()}
+    return {
+        name: of_baseline / of_reference if min(of_baseline, of_reference) > 0 else None
+        for name, (of_baseline, of_reference) in seconds.items()
+    }
 
 
 def _generating(run: SystemRun) -> float:

@@ -225,8 +225,8 @@ def timeline(history: History) -> Drawn | None:
     for one in series:
         bars = np.stack([one.x / scale, np.maximum(one.y / scale, 0.002)], axis=1)
         color = _COLORS.get(one.name, MUTED)
-        label = one.name if one.name in _COLORS else "prepare"
-        axes.broken_barh(bars, (rows.index(one.panel) - 0.35, 0.7), facecolors=color, linewidth=0, label=label)
+        entry = one.name if one.name in _COLORS else "prepare"
+        axes.broken_barh(bars, (rows.index(one.panel) - 0.35, 0.7), facecolors=color, linewidth=0, label=entry)
     drawing.named_rows(axes, rows)
     axes.set_xlim(0, None)
     axes.set_xlabel(f"wall-clock ({unit})")

@@ -209,9 +209,9 @@ def load_history(
     for error in lineage.missing.values():
         raise error
     manifests = {manifest.ref: manifest for manifest in lineage.manifests.values()}
+    read = [(one, name) for one in manifests.values() for name in (ACCURACY_FILE, METRICS_FILE) if name in one.files]
     # On S3, all are fetched in parallel.
-    numbers = [(one, name) for one in manifests.values() for name in (ACCURACY_FILE, METRICS_FILE) if name in one.files]
-    store.fetch({f"{one.ref.folder}/{name}": one.files[name] for one, name in numbers})
+    store.fetch({f"{one.ref.folder}/{name}": one.files[name] for one, name in read})
     evaluated = sorted(
         (_read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
         key=lambda policy: (policy.updates, policy.policy.digest),

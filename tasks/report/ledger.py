@@ -113,10 +113,10 @@ def _subtract(span: Span, holes: Sequence[Span]) -> list[Span]:
     return [(start, end) for start, end in zip(bounded[::2], bounded[1::2], strict=True) if start < end]
 
 
-def merge(intervals: Iterable[Span]) -> list[Span]:
-    """Return intervals in order, with overlapping intervals merged."""
+def merge(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, with overlapping spans merged."""
     merged: list[Span] = []
-    for start, end in sorted(intervals):
+    for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
@@ -124,13 +124,13 @@ def merge(intervals: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def union_seconds(intervals: Iterable[Span]) -> float:
-    """Return the length of the union of intervals, in seconds."""
-    return sum(end - start for start, end in merge(intervals))
+def union_seconds(spans: Iterable[Span]) -> float:
+    """Return the length of the union of spans, in seconds."""
+    return sum(end - start for start, end in merge(spans))
 
 
 def seconds_before(worked: Iterable[Span], moment: float) -> float:
-    """Return the seconds of intervals before a moment in Unix seconds."""
+    """Return the seconds of the union of spans before a moment in Unix seconds."""
     return union_seconds((start, min(end, moment)) for start, end in worked if start < moment)
 
 

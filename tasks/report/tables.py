@@ -13,7 +13,7 @@ COLUMNS = 80
 _WIDEST, _WIDEST_CELL = 4000, 30
 
 
-def render(renderable: RenderableType, width: int = COLUMNS) -> str:
+def render_text(renderable: RenderableType, width: int = COLUMNS) -> str:
     """Return a rich table as plain text, with cells as written, without trailing spaces and surrounding blank lines."""
     console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, markup=False, emoji=False)
     with console.capture() as capture:
@@ -27,7 +27,7 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     table = number_table("", headings[:1], headings[1:], rows)
     for column in table.columns[1:]:
         column.no_wrap, column.max_width, column.overflow = False, _WIDEST_CELL, "fold"
-    return render(table, _WIDEST)
+    return render_text(table, _WIDEST)
 
 
 def number_table(title: str, names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
@@ -69,5 +69,5 @@ def print_whole(console: Console, table: Table) -> None:
 def render_markdown(table: Table) -> str:
     """Return a rich table as Markdown, without padding."""
     table.box, table.pad_edge = box.MARKDOWN, True
-    lines = [re.sub(r" {2,}", " ", line) for line in render(table, _WIDEST).splitlines() if line.strip()]
+    lines = [re.sub(r" {2,}", " ", line) for line in render_text(table, _WIDEST).splitlines() if line.strip()]
     return "\n".join([lines[0], re.sub(r"-+", "---", lines[1]), *lines[2:]])

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from tasks.evaluate import statistics
-from tasks.evaluate.statistics import DIFFERENCES, Span, bootstrap_p, draws, interval
+from tasks.evaluate.statistics import DIFFERENCES, Extremes, bootstrap_p, draws, interval
 from tools.benchmarks import coverage
 
 
@@ -27,12 +27,12 @@ def test_means_of_seeds_have_a_t_distribution() -> None:
     assert (apart.low, apart.high) == (0, 1)
 
 
-@pytest.mark.parametrize("span", [statistics.SHARES, DIFFERENCES])
+@pytest.mark.parametrize("extremes", [statistics.SHARES, DIFFERENCES])
 @pytest.mark.parametrize("seeds", [1, 2, 3])
-def test_no_interval_is_without_width_or_leaves_its_span(seeds: int, span: Span) -> None:
-    for value in (*span, 0.5):
-        got = interval([{"": np.full((seeds, 7), value)}], span)
-        assert span[0] <= got.low <= value <= got.high <= span[1]
+def test_no_interval_is_without_width_or_exceeds_the_extremes(seeds: int, extremes: Extremes) -> None:
+    for value in (*extremes, 0.5):
+        got = interval([{"": np.full((seeds, 7), value)}], extremes)
+        assert extremes[0] <= got.low <= value <= got.high <= extremes[1]
         assert got.high - got.low > 0.3
 
 
