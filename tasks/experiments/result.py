@@ -81,6 +81,7 @@ class Cell(FlyteModel):
     accuracy: Interval
     """avg@k, mean over seeds, with its 95 % interval over problems and seeds."""
     by_seed: list[float]
+    """avg@k of every seed."""
     base: float
     """avg@k of the base policy, mean over seeds."""
 
@@ -105,6 +106,7 @@ class PairedTest(FlyteModel):
     p_equivalence: float
     """p-value of two one-sided tests that the difference lies within the margin."""
     equivalent: bool
+    """True if ``p_equivalence`` is below ``LEVEL``."""
 
 
 class Times(FlyteModel):
@@ -152,7 +154,9 @@ class ReproductionResult(_Result):
     seeds: list[int]
     reference: str
     margin: float
+    """Largest difference of accuracies that counts as equal."""
     missing: list[str]
+    """Names of planned runs that are not finished."""
     cells: list[Cell]
     tests: list[PairedTest]
     times: list[Times]
@@ -176,10 +180,13 @@ class ArmResult(FlyteModel):
     accuracy: Interval
     """avg@k at the end, mean over seeds."""
     by_seed: list[float]
+    """avg@k at the end, of every seed."""
     best: float
     """Highest accuracy of all evaluations of a run, mean over seeds."""
     vetoed: float | None
+    """Share of vetoed tokens among all tokens of all updates; None if no run made an update."""
     clipped: float | None
+    """Share of clipped tokens, as ``vetoed``."""
     difference: Interval | None = None
     """Accuracy minus the accuracy of the reference arm, paired by seed and problem; None for the reference arm."""
     p: float | None = None

@@ -101,7 +101,7 @@ def run_part(plan: Plan) -> LaboratoryResult:
         log = Path(folder) / "comparison.txt"
         comparison = Command("comparison", _options(plan, f"{plan.size.name}_{plan.part}"), log)
         codes = [code for _, code in run_side_by_side([comparison], 1)]
-        output = log.read_text(encoding="utf-8")
+        output = log.read_text(encoding="utf-8", errors="replace")
     print(output, end="")
     results = _RESULT.findall(output)
     if any(codes) or not results:

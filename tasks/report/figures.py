@@ -33,7 +33,9 @@ class Curve(Look):
 
     column: str
     low: str = ""
+    """Column with the lower end of a band around the curve; empty for no band."""
     high: str = ""
+    """Column with the upper end of the band."""
     evaluated: bool = False
     """If True, the column is a field of the evaluated policies, drawn over their updates."""
     of_veto: bool = False
@@ -80,6 +82,7 @@ class Figure(_Settings):
     title: str
     caption: str
     over: Literal["updates", "staleness", "bins"] | None = None
+    """x-axis of a figure of metrics; None for the figures that functions of this module draw."""
     panels: tuple[MetricsPanel, ...] = ()
     x_label: str = ""
 

@@ -42,9 +42,13 @@ class Result(FlyteModel):
     working: Interval | None = None
     """Share of the sampled responses that show their working."""
     response_tokens: float
+    """Mean length of the sampled responses, in tokens."""
     truncated: float
+    """Share of the sampled responses that were cut off at the token limit."""
     outcomes: dict[str, int] = Field(default_factory=dict)
+    """Number of sampled and greedy responses by outcome."""
     by_level: dict[str, float] = Field(default_factory=dict)
+    """avg@k by level of the problems; empty over several benchmarks, and where problems have no level."""
     problems: int
     samples_per_problem: int = Field(validation_alias=AliasChoices("samples_per_problem", "k"))
     """k of avg@k; 0 where benchmarks differ in it."""
