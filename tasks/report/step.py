@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from tasks.formats import points
+from tasks.formats import label, points
 from tasks.report.drawing import Picture, write_pictures
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures
@@ -125,7 +125,7 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
 def _outcomes(history: History) -> dict[str, Counter[str]]:
     """Count the outcomes of responses, by evaluation and by stage."""
     counted = {
-        f"{one.benchmark}, {policy.label}".replace("_", "-"): Counter(one.outcomes)
+        f"{label(one.benchmark)}, {policy.label}": Counter(one.outcomes)
         for policy in history.evaluated
         for one in policy.evaluations
     }

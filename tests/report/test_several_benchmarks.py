@@ -1,6 +1,7 @@
 """A run that is measured on several benchmarks: each is shown, and their mean is the headline."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from tasks.errors import DataError
 from tasks.evaluate.metrics import CORRECT, average_evaluations, measure
 from tasks.report.compare import ComparedRun, compare
-from tasks.report.step import write_report
+from tasks.report.step import draw_page, write_report
 from tasks.report.summary import summarise
 from tasks.store import ArtifactRef, Store
+from tests.report.pages import words
 from tests.report.synthetic import SyntheticRun, history_of, make_run
 
 SHARES = {"easy": (8, 0.75), "hard": (2, 0.25)}
@@ -58,6 +60,23 @@ def test_the_headline_is_the_mean_over_benchmarks(run: Measured) -> None:
     assert (history.evaluated[0].problems, history.evaluated[0].samples_per_problem) == (8, 0)
     hard = history.evaluated[1].evaluations[1]
     assert (hard.benchmark, hard.accuracy.value, hard.pass_at[2].value, hard.problems) == ("hard", 0.5, 0.5, 4)
+
+
+def test_benchmarks_of_similar_names_have_their_own_outcomes(run: Measured) -> None:
+    history = history_of(run)
+    renamed = [
+        policy.model_copy(
+            update={
+                "evaluations": [
+                    one.model_copy(update={"benchmark": name})
+                    for one, name in zip(policy.evaluations, ("a_b", "a-b"), strict=True)
+                ]
+            }
+        )
+        for policy in history.evaluated
+    ]
+    text = words(draw_page(run.store, replace(history, evaluated=renamed))[0])
+    assert "a b, base 24 8 0 0 32 a-b, base 2 6 0 0 8 a b, stage 1 24 8 0 0 32 a-b, stage 1 4 4 0 0 8" in text
 
 
 def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
