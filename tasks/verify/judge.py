@@ -82,6 +82,7 @@ def judge(gold: str, answer: str) -> Outcome:
 
 
 def _compare(gold: str, answer: str) -> Outcome:
+    """Compare the letters of two choices, such as (C) 12 and C, or else the values."""
     gold_choice, answer_choice = choice(gold), choice(answer)
     if gold_choice and answer_choice:
         is_same = gold_choice[0] == answer_choice[0]
@@ -92,6 +93,11 @@ def _compare(gold: str, answer: str) -> Outcome:
 
 
 def _compare_values(gold: str, answer: str) -> Outcome:
+    """Compare compound answers as texts, words as words, and all else by math-verify.
+
+    Raises:
+        Exception: math-verify cannot compare the two.
+    """
     gold, answer = without_named_sets(gold), without_named_sets(answer)
     if is_compound(gold) or is_compound(answer):
         return Outcome.CORRECT if plain_text(gold) == plain_text(answer) else Outcome.WRONG
@@ -135,6 +141,7 @@ def _has_both_cases(variables: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def _parse_gold(gold: str, with_bases: bool, with_case: bool) -> list[Any]:
+    """Return the readings of a gold answer that have a value; empty if it cannot be read."""
     # verify raises on a gold answer such as 1/0. They are compared with `is`, because == of matrices gives no bool.
     parsed = _parse(gold, with_bases, letters(gold), with_case)
     return [reading for reading in parsed if reading is not sympy.nan and reading is not sympy.zoo]
@@ -143,6 +150,10 @@ def _parse_gold(gold: str, with_bases: bool, with_case: bool) -> list[Any]:
 def _parse(
     text: str, with_bases: bool = False, variables: frozenset[str] = frozenset(), with_case: bool = False
 ) -> list[Any]:
+    """Return the expressions that a text may mean; the first three arguments are those of ``readings``.
+
+    A capital and its small letter are two letters only with ``with_case``.
+    """
     # Without a fallback to strings, text that is not mathematics gives an empty list. parse swallows RecursionError, so
     # text that is nested too deeply gives an empty list too.
     parsed: list[Any] = []
@@ -235,6 +246,7 @@ def _is_sum_or_limit(expression: Any) -> bool:
 
 
 def _about_equal(left: Any, right: Any) -> bool:
+    """Return True if two numbers are equal, or almost equal if one of them is rounded."""
     a, b, difference = left.evalf(), right.evalf(), (left - right).evalf(chop=True)
     if left == right or a == b or difference == 0:
         return True
@@ -262,6 +274,7 @@ def _as_points(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 
 
 def _point(answer: Any) -> sympy.Tuple | None:
+    """Return the point of the values of letters, as (2, 1) for x = 2, y = 1; None for other answers."""
     values = list(getattr(answer, "_unsorted_args", answer.args)) if isinstance(answer, sympy.FiniteSet) else []
     if not all(isinstance(value, sympy.Eq) and isinstance(value.lhs, sympy.Symbol) for value in values):
         return None
