@@ -112,6 +112,11 @@ def _reply(replies: int, *words: Any) -> None:
 
 
 def _mathematics(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]:
+    """Load math-verify, and return a function that makes a judge of answers.
+
+    Raises:
+        RuntimeError: math-verify judges an answer of ``_FORMS`` wrongly.
+    """
     _limit_memory(settings["memory_mib"])
 
     from tasks.verify.judge import judge  # Imported under the limit, so that a limit that is too low fails here.
@@ -134,6 +139,7 @@ def _mathematics(settings: Mapping[str, Any], _replies: int) -> Callable[[], Jud
 
 
 def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
+    """Return a function that makes a judge of programs, with a sandbox of its own."""
     from tasks.verify.code.judge import DisturbedError, Sandbox, judge_program
 
     def make() -> Judge:
@@ -154,6 +160,7 @@ def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
 
 
 def _function(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]:
+    """Load a user's function, and return a function that makes a judge of responses."""
     _limit_memory(settings["memory_mib"])
     score = _load(settings["function"])  # Loaded under the limit, so that a module that is too large fails here.
     # A judge is replaced after it used half of the free memory, so that earlier responses leave enough for later ones.
