@@ -319,7 +319,10 @@ def _same_word(expected: str, given: str, tolerance: float) -> bool:
             return True
     except InvalidOperation:  # The exponent is too large.
         return False
-    return not expected.lstrip("+-").isdigit() and _close(float(expected), float(given), tolerance)
+    if not tolerance or expected.lstrip("+-").isdigit():
+        return False
+    # Numbers beyond the largest float, such as 1e400 and 1e500, would both be infinite.
+    return math.isfinite(float(expected)) and _close(float(expected), float(given), tolerance)
 
 
 def _close(expected: float, given: float, tolerance: float) -> bool:

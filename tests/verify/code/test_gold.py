@@ -146,6 +146,8 @@ def test_numbers_of_system_calls_are_those_of_the_kernel(machine, header):
         ("Case 1: 0.25", "Case 1: 0.2500000001", True),
         ("0.5", "nan", False),
         ("0.5", "1e999", False),
+        ("1e400", "1e500", False),
+        ("1e400", "10e399", True),
         ("0.5", "1e99999999999999999999", False),
         ("5", "0_5", False),
     ],
@@ -153,6 +155,7 @@ def test_numbers_of_system_calls_are_those_of_the_kernel(machine, header):
 def test_texts_are_compared_by_lines_and_numbers_by_value(expected, given_text, same):
     assert same_text(expected, given_text, 1e-6) is same
     assert not same_text("0.5", "0.50000000001", 0)
+    assert not same_text("0.1", "0.1000000000000000055", 0)  # the same float, and another number
 
 
 def test_a_long_line_that_is_nearly_a_number_is_compared_at_once():
