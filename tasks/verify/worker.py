@@ -196,17 +196,19 @@ def _load(name: str) -> Score:
 def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_from: float) -> Judgement:
     """Return the judgement of a user's function; ``crashed`` if it raises or returns an invalid reward.
 
-    The function must return a finite number, an ``Outcome``, or None for ``no_answer``. A number is ``correct`` if it
-    is at least ``correct_from``.
+    The function must return a finite number, an ``Outcome`` but ``MISSING``, or None for ``no_answer``. A number is
+    ``correct`` if it is at least ``correct_from``.
     """
     try:
         value = score(prompt, response, answer)
-        if value is None or isinstance(value, Outcome):
-            return Judgement(value or Outcome.NO_ANSWER)
+        if value is None:
+            return Judgement(Outcome.NO_ANSWER)
+        if isinstance(value, Outcome) and value is not Outcome.MISSING:
+            return Judgement(value)
         if isinstance(value, str) or not hasattr(value, "__float__") or not math.isfinite(value):
             raise TypeError(
                 f"the function returned {ascii(value)[:200]}, a {type(value).__name__}; allowed: a finite number, an "
-                "Outcome, or None"
+                "Outcome that is not missing, or None"
             )
         reward = float(value)
         struct.pack("<f", reward)  # Rewards are stored as 32-bit floats; this raises if the number is too large.

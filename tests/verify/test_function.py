@@ -82,6 +82,7 @@ def test_the_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixt
         (np.float32(2), (Outcome.CORRECT, 2.0)),
         (np.array(0.5), (Outcome.WRONG, 0.5)),
         (Outcome.WRONG, (Outcome.WRONG, None)),
+        (Outcome.MISSING, (Outcome.CRASHED, None)),  # The response is there, and its tokens count.
         *((value, (Outcome.CRASHED, None)) for value in ("correct", math.nan, math.inf, 1e300, np.zeros(2))),
     ],
     ids=repr,
