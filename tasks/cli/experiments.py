@@ -28,7 +28,7 @@ def laboratory(
     docs: Annotated[Path | None, typer.Option(help="Page whose table and figure of this part to update.")] = None,
 ) -> None:
     """Run a part of the laboratory for staleness: short training runs of the tiny policy, with statistical tests."""
-    from tasks.experiments.spread import Plan, run_part
+    from tasks.experiments.parallel import Plan, run_part
 
     if docs is not None:
         find_marks(docs, f"part {part}")  # The runs take hours.

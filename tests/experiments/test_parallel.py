@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from tasks.errors import SettingsError
-from tasks.experiments import spread
+from tasks.experiments import parallel
 from tasks.experiments.arms import QUESTIONS, QUICK
-from tasks.experiments.spread import Command, Plan, last_lines, run_side_by_side
+from tasks.experiments.parallel import Command, Plan, last_lines, run_side_by_side
 from tasks.settings import ExperimentSettings
 from tests.cli.synthetic import run_refused
 from tests.verify.helpers import eventually
@@ -21,7 +21,7 @@ from tools.runs import MU_GRPO
 @pytest.fixture(autouse=True)
 def preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes have loaded the command and no more, which most of these tests do not need."""
-    monkeypatch.setattr(spread, "_PRELOADED", spread._PRELOADED[:1])
+    monkeypatch.setattr(parallel, "_PRELOADED", parallel._PRELOADED[:1])
 
 
 def test_every_command_has_its_own_exit_code(tmp_path: Path) -> None:
