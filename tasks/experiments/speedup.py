@@ -135,7 +135,7 @@ def training_time(run: SystemRun) -> dict[str, float]:
     for stage in run.history.stages:
         for manifest in (*stage.rollouts, *stage.verdicts, stage.policy):
             within = manifest is not stage.policy and _is_within(manifest.timings, stage.policy.timings)
-            rest = 0.0 if within else manifest.timings.seconds + manifest.timings.earlier
+            rest = 0.0 if within else manifest.timings.seconds
             rest -= manifest.timings.phases.get("start", 0.0)
             for phase, seconds in manifest.timings.phases.items():
                 if phase in _CAUSE_OF_PHASE:

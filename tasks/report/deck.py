@@ -18,7 +18,6 @@ from tasks.errors import UserError
 from tasks.formats import duration, label, moment, number, percent, percent_range, printable
 from tasks.process.provenance import process
 from tasks.report.history import OTHER_STEPS, number_columns, parameters_of
-from tasks.report.ledger import seconds_at_work
 from tasks.report.look import render
 from tasks.store import ArtifactRef, Store, layout
 from tasks.store.records import Manifest
@@ -101,7 +100,7 @@ def draw_deck(store: Store, artifacts: ArtifactRef | Sequence[ArtifactRef], star
         config = _scalars(json.loads(path.read_text(encoding="utf-8")))
         contents.tables.append(_Table("Model", ["", ""], [[label(name), text] for name, text in config.items()]))
     finished = max(manifest.timings.finished for manifest in manifests)
-    seconds = sum(seconds_at_work([manifest]) for manifest in manifests)
+    seconds = sum(manifest.timings.seconds for manifest in manifests)
     origin = "Made" if finished >= started else "Found in the store. Made"
     names = dict.fromkeys(name for manifest in manifests for name in manifest.timings.phases)
     phases = {name: sum(manifest.timings.phases.get(name, 0.0) for manifest in manifests) for name in names}
@@ -173,7 +172,7 @@ def _scalars(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _record(manifest: Manifest) -> dict[str, str]:
-    return {"artifact": str(manifest.ref), "seconds": number(seconds_at_work([manifest])), **_scalars(manifest.facts)}
+    return {"artifact": str(manifest.ref), "seconds": number(manifest.timings.seconds), **_scalars(manifest.facts)}
 
 
 def _first_of(rows: Sequence[object]) -> str:

@@ -115,8 +115,8 @@ class Timings(Record):
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds of the step."""
-        return self.finished - self.started
+        """Wall-clock seconds of all attempts of the step, without the time between them."""
+        return self.finished - self.started + self.earlier
 
 
 class Manifest(Record):
