@@ -77,22 +77,28 @@ def speeds_of(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str
 def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
     """Return the seconds of a run of a baseline over those of a run of the reference.
 
-    A ratio is None if either is 0, or if no trained policy of the reference reaches the level of the baseline. The base
-    policy does not count, because it is not a result of training.
+    The level of the baseline is its accuracy at the end. A ratio is None if either is 0, as if no trained policy of the
+    reference reaches that level.
     """
-    clock, whole = training_clock(ours.history), training_clock(theirs.history)[-1]
     level = theirs.history.evaluated[-1].accuracy.value
-    policies = zip(clock, ours.history.evaluated, strict=True)
-    reached = (at for at, one in policies if one.updates and one.accuracy.value >= level)
     seconds = {
         GENERATION: (_generating(theirs), _generating(ours)),
-        END_TO_END: (whole, clock[-1]),
-        TO_LEVEL: (whole, next(reached, 0.0)),
+        END_TO_END: (training_clock(theirs.history)[-1], training_clock(ours.history)[-1]),
+        TO_LEVEL: (_seconds_to(level, theirs), _seconds_to(level, ours)),
     }
     return {
         name: of_baseline / of_reference if min(of_baseline, of_reference) > 0 else None
         for name, (of_baseline, of_reference) in seconds.items()
     }
+
+
+def _seconds_to(level: float, run: SystemRun) -> float:
+    """Return the seconds of training up to the first trained policy with an accuracy; 0 if there is none.
+
+    The base policy does not count, because it is not a result of training.
+    """
+    policies = zip(training_clock(run.history), run.history.evaluated, strict=True)
+    return next((at for at, one in policies if one.updates and one.accuracy.value >= level), 0.0)
 
 
 def _generating(run: SystemRun) -> float:

@@ -200,3 +200,26 @@ def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, thei
     assert speeds[speedup.GENERATION] == (pytest.approx(6.0), [4.0, 9.0])
     mean = times_of(runs)[1]
     assert (mean.system, mean.updates, mean.wall_clocks, mean.ledger["generate"]) == ("grpo", 8, [10, 40], 6.5)
+
+
+def test_both_runs_are_timed_to_the_level_where_they_first_have_it() -> None:
+    """A run is as fast as itself, also if it has its last accuracy long before its end."""
+    (stage,) = planted("mu_grpo", Sampled(), optimize=10.0).history.stages
+    timings = stage.policy.timings.model_copy(update={"started": 10.0, "finished": 40.0})
+    later = replace(stage, number=2, policy=stage.policy.model_copy(update={"timings": timings}))
+
+    def run(system: str, *levels: float) -> SystemRun:
+        evaluated = [
+            EvaluatedPolicy.model_construct(stage=stage, updates=8 * stage, accuracy=Interval(level, 0, 1))
+            for stage, level in enumerate(levels)
+        ]
+        made = planted(system, Sampled(), optimize=10.0)
+        return replace(made, history=replace(made.history, stages=[stage, later], evaluated=evaluated))
+
+    def ratio(ours: SystemRun, theirs: SystemRun) -> float | None:
+        speeds = {one.name: one.ratio for one in speeds_of([ours, theirs], "mu_grpo", ["grpo"])}
+        return speeds[speedup.TO_LEVEL]
+
+    assert ratio(run("mu_grpo", 0.3, 0.6, 0.6), run("grpo", 0.3, 0.6, 0.6)) == 1.0
+    assert ratio(run("mu_grpo", 0.3, 0.5, 0.6), run("grpo", 0.3, 0.7, 0.6)) == pytest.approx(0.25)
+    assert ratio(run("mu_grpo", 0.3, 0.6, 0.6), run("grpo", 0.3, 0.5, 0.6)) == pytest.approx(4.0)
