@@ -25,6 +25,8 @@ _SEPARATOR = re.compile(r"\s*,\s*|\s*,?\s*\\text\s*\{\s*(?:and|or)\s*\}\s*|\s+(?
 _BRACKETS = re.compile(r"([\[\]])([^\[\],;]+[,;][^\[\],;]+)([\[\]])")
 _UNIT = re.compile(r"(?<![a-zA-Z\\])(?:i(?![a-zA-Z{_])(?<!\{i(?=\}))|I(?=\s*\^))|(?:(?<=frac|sqrt)|(?<=[}^]))\{i\}")
 _CHINESE = "(?:(?![十百千万亿分半余多几至到或和折成])[\u4e00-\u9fff])"
+_RANGED = re.compile(r"[<>|]|\\(?:[lg]e|ne|neq|mid|in)(?![a-zA-Z])")
+"""Signs of an inequality or of a set."""
 _DEGREES = re.compile(rf"({_NUMBER})\s*\^\s*(?:\\circ(?![a-zA-Z])|\{{\s*\\circ\s*\}})")
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALE = rf"(?P<words>(?:{'|'.join(_SCALES)})(?:\s+(?:{'|'.join(_SCALES)}))*)(?![a-zA-Z])"
@@ -92,6 +94,11 @@ def _both_signs(item: str) -> str:
 
 def _in_text(found: re.Match[str]) -> str:
     return rf"{found[1]}\text{{ {found[2]}}}" if is_word(found[2]) else found[0]
+
+
+def _without_range(found: re.Match[str]) -> str:
+    """Remove a range of integers, but not from a set or an inequality, whose solutions it changes."""
+    return found[0] if _RANGED.search(found.string[: found.start()]) else ""
 
 
 _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
@@ -188,6 +195,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         lambda found: rf"{int(found[1] or 0) + int(found[2] or found[4]) / int(found[3] or found[5]):.12f}\%",
     ),
     ("\\over makes a fraction", r"\{([^{}]+?)\\over(?![a-zA-Z])([^{}]+)\}", r"{\\frac{\1}{\2}}"),
+    (
+        "a factorial is raised as a whole",
+        r"(\d+|(?<![a-zA-Z\\])[a-zA-Z]|\([^()]*\))\s*!\s*(?=\^)",
+        r"(\1!)",
+    ),
     ("\\choose makes a binomial", r"\{([^{}]+?)\\choose(?![a-zA-Z])([^{}]+)\}", r"{\\binom{\1}{\2}}"),
     ("\\over makes a fraction", r"^([^{}]+?)\\over(?![a-zA-Z])([^{}]+)$", r"\\frac{\1}{\2}"),
     (
@@ -208,6 +220,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         "sets of numbers have these names too",
         r"\\(?:mathbb|mathbf|Bbb)\s*([RNZQC])(?![a-zA-Z])|\\(?:mathbf|Bbb)\s*\{([RNZQC])\}",
         lambda found: rf"\mathbb{{{found[1] or found[2]}}}",
+    ),
+    (
+        "the integers that a letter runs over are no part of the answer",
+        rf"(?<=[^\s,;(])(?:{_GAP}|[,;(]|\\left|{_TEXT}[^{{}}]*\}}){{1,8}}(?<![a-zA-Z])[a-zA-Z]{_GAP}{{0,3}}\\in(?![a-zA-Z])"
+        rf"{_GAP}{{0,3}}(?:\\mathbb\{{[ZN]\}}|[ZN])(?:[_^](?:[+*]|\{{[+*]\}}))?(?:\s|\\right|\)){{0,8}}$",
+        _without_range,
     ),
     (
         "a difference of sets has these signs too",

@@ -169,6 +169,17 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("a>b=c", {C: ["a>b=c", "c=b<a"], W: ["a<b=c", "c>b=a"]}),
     ("1<x<2, 3<x<4", {C: ["4>x>3, 2>x>1"]}),
     (r"x \ne 3", {C: [r"3 \neq x"], W: [r"x \ne 4", "x > 3", "3"]}),
+    # powers of factorials, and integers that a letter runs over
+    ("(n!)^2", {C: ["n!^2", "n!^{2}", "n! n!"], W: ["(n^2)!", "n!"]}),
+    (r"\binom{2n}{n}", {C: [r"\frac{(2n)!}{n!^2}"], W: [r"\frac{(2n)!}{n!}"]}),
+    ("((n+1)!)^2", {C: ["(n+1)!^2"]}),
+    (
+        r"\frac{\pi}{4}+k\pi, k\in\mathbb{Z}",
+        {C: [r"k\pi+\frac{\pi}{4}", r"x = \frac{\pi}{4} + k\pi \quad (k \in \mathbb{Z})"]},
+    ),
+    (r"k\pi", {C: [r"k\pi, \text{ where } k \in \mathbb Z"], W: [r"2k\pi, k \in \mathbb{Z}"]}),
+    ("x>0", {N: [r"x>0, x \in \mathbb{Z}"]}),
+    (r"\mathbb{Z}", {C: [r"x \in \mathbb{Z}"], W: [r"x \in \mathbb{N}"]}),
     # letters and words, and products of variables
     (r"\text{east}", {C: ["East", r"\text{the east}", r"\(\text{East}\)"]}),
     ("Paris", {W: ["rapis"]}),
