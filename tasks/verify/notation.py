@@ -411,6 +411,10 @@ _SECOND_NUMBER = re.compile(
     rf"\d(?:\}}|{_GAP})*{_TEXT}(?!\s*(?:[eEi]|,?\s*(?:and|or)?\s*,?)\s*\}})(?=[^{{}}a-zA-Z]*[a-zA-Z])[^{{}}]*\}}"
     rf"{_GAP}*(?:\d|\\(?:[cdt]?frac|sqrt|pi)(?![a-zA-Z]))"
 )
+_NUMBER_IN_TEXT = re.compile(
+    rf"\d(?:\}}|{_GAP})*{_TEXT}(?=[^{{}}]*\}})(?![^{{}}]*\b(?:base|mod)\b)[^{{}}()a-zA-Z]*+[a-zA-Z][^{{}}()]*?\s-?\d"
+)
+_LIST_IN_TEXT = re.compile(rf"(?<=[\d}}])({_GAP}*{_TEXT}\s*\(?(?:and|or)\s+)(-?{_NUMBER})\s*([^{{}}]*)\}}")
 _OPERATION = re.compile(
     rf"(?:{_TEXT}|[\di}}]){_GAP}*(?:(?:squared|cubed|doubled|tripled|halved|factorial|if|when)\b|\(?mod\b"
     r"|(?:plus|minus|divided|multiplied|to the(?! near)|and|or)\s+(?:a\b|[a-zA-Z]{3}))"
@@ -426,7 +430,15 @@ def is_compound(text: str) -> bool:
 
     math-verify would take the words and all behind them for the unit of the first number, and may multiply the numbers.
     """
-    return (_SEQUENCE.fullmatch(text) or _SECOND_NUMBER.search(text) or _OPERATION.search(text)) is not None
+    patterns = (_SECOND_NUMBER, _NUMBER_IN_TEXT, _OPERATION)
+    return _SEQUENCE.fullmatch(text) is not None or any(pattern.search(text) for pattern in patterns)
+
+
+def without_numbers_in_text(text: str) -> str:
+    r"""Return an answer such as ``5\text{ and 6}`` as ``5\text{ and }6``, whose numbers are a list."""
+    return _LIST_IN_TEXT.sub(
+        lambda found: rf"{found[1]}}}{found[2]}" + (rf"\text{{ {found[3]}}}" if found[3] else ""), text
+    )
 
 
 _STYLED = re.compile(rf"{_TEXT}([^{{}}]*)\}}")

@@ -169,6 +169,13 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("a>b=c", {C: ["a>b=c", "c=b<a"], W: ["a<b=c", "c>b=a"]}),
     ("1<x<2, 3<x<4", {C: ["4>x>3, 2>x>1"]}),
     (r"x \ne 3", {C: [r"3 \neq x"], W: [r"x \ne 4", "x > 3", "3"]}),
+    # numbers inside of a text
+    (r"10\text{ feet 6 inches}", {C: [r"10\text{ feet }6\text{ inches}"], W: ["10", r"10\text{ feet 7 inches}"]}),
+    (r"2 \text{ hours and } 30 \text{ minutes}", {C: [r"2\text{ hours and 30 minutes}"], W: ["2"]}),
+    (r"3\text{ out of 4}", {W: ["3", r"3\text{ out of 5}"]}),
+    ("5, 6", {C: [r"5\text{ and 6}", r"x = 5\text{ or 6}"]}),
+    (r"5\text{ and 6}", {C: ["6, 5"], W: ["5"]}),
+    ("5", {C: [r"5\text{ m2}", r"5\text{ (since 2+3=5)}"], W: [r"5\text{ or 6}", r"5\text{ (or 6)}", r"5\text{ R 1}"]}),
     # powers of factorials, and integers that a letter runs over
     ("(n!)^2", {C: ["n!^2", "n!^{2}", "n! n!"], W: ["(n^2)!", "n!"]}),
     (r"\binom{2n}{n}", {C: [r"\frac{(2n)!}{n!^2}"], W: [r"\frac{(2n)!}{n!}"]}),
