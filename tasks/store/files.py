@@ -6,11 +6,14 @@ import os
 import re
 import shutil
 import socket
+import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple, TypeVar
 
 import psutil
@@ -32,6 +35,10 @@ OBJECTS_AT_ONCE = 32
 """Number of small objects that are read in parallel."""
 _BAR_FROM_ITEMS = 500
 """Number of requests, in parallel, that take about a second."""
+_STOP_SECONDS = 3.0
+"""Seconds for which a program that is being stopped waits for its threads."""
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""Errors of reading what is no file, also one that another process has deleted since it was listed."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)$")
@@ -69,12 +76,49 @@ def thread_map(
         return [function(item) for item in items]
     results = []
     shown = bar(title, len(items)) if title and len(items) >= _BAR_FROM_ITEMS else nullcontext()
-    with shown as progress, ThreadPoolExecutor(min(at_once, len(items))) as pool:
-        for result in pool.map(function, items):
+    with shown as progress:
+        for result in in_threads(function, items, at_once):
             results.append(result)
             if progress:
                 progress.advance()
     return results
+
+
+def in_threads(function: Callable[[Item], Made], items: Sequence[Item], at_once: int) -> Iterator[Made]:
+    """Yield what ``thread_map`` returns, one after the other.
+
+    After an error, the calls that have begun are waited for; after Ctrl-C for a moment only, because a request to a
+    server that does not answer takes minutes. The threads end with the program.
+    """
+    results: deque[Future[Made]] = deque(Future() for _ in items)
+    waiting = deque(zip(results, items, strict=True))
+
+    def work() -> None:
+        with suppress(IndexError):  # No item is left.
+            while True:
+                result, item = waiting.popleft()
+                try:
+                    result.set_result(function(item))
+                except BaseException as error:
+                    result.set_exception(error)
+
+    threads: list[Thread] = []
+    wait = True
+    try:
+        for _ in range(min(at_once, len(items))):
+            thread = Thread(target=work, daemon=True)
+            thread.start()
+            threads.append(thread)
+        while results:
+            yield results.popleft().result()
+    except BaseException as error:
+        wait = isinstance(error, Exception)
+        raise
+    finally:
+        waiting.clear()
+        until = time.monotonic() + _STOP_SECONDS
+        for thread in threads:
+            thread.join(None if wait else max(0.0, until - time.monotonic()))
 
 
 def sha256(path: Path) -> str:
@@ -105,7 +149,10 @@ def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
     """Return hex digests of files of a folder, by name; None for a missing file."""
 
     def digest(name: str) -> str | None:
-        return sha256(folder / name) if (folder / name).is_file() else None
+        try:
+            return sha256(folder / name)
+        except _NO_FILE:
+            return None
 
     files = list(names)
     return dict(zip(files, thread_map(digest, files), strict=True))
@@ -154,8 +201,10 @@ class Folder:
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a file; None when there is none."""
-        path = self._root / key
-        return path.read_bytes() if path.is_file() else None
+        try:
+            return (self._root / key).read_bytes()
+        except _NO_FILE:
+            return None
 
     def write(self, key: str, content: bytes) -> None:
         """Write a small file; readers see the old content or the new one, even after a power failure."""
@@ -184,7 +233,7 @@ class Folder:
         """Return the SHA-256 of a file; None when there is none."""
         try:
             return sha256(self._root / key)
-        except FileNotFoundError:
+        except _NO_FILE:
             return None
 
     def delete(self, keys: Sequence[str]) -> list[str]:

@@ -152,9 +152,10 @@ def _unfinished(contents: Contents, work: RunningWork, before: float) -> Iterato
 
 
 def _locks(store: Store, work: RunningWork, before: float) -> Iterator[Item]:
-    for path in sorted((store.root / LEASES).glob("*.lock")):
-        if path.stem not in work.keys and path.stat().st_mtime <= before:
-            yield Item(_LOCKS, f"{LEASES}/{path.name}", 0, [])
+    for name, file in sorted(store.local.listing(LEASES).items()):
+        key = name.removeprefix(f"{LEASES}/").removesuffix(".lock")
+        if name.endswith(".lock") and key not in work.keys and file.modified <= before:
+            yield Item(_LOCKS, name, 0, [])
 
 
 def _changed(contents: Contents, name: str) -> float:

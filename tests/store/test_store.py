@@ -4,6 +4,7 @@ import errno
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,8 +17,9 @@ from tasks.errors import ArtifactError
 from tasks.process import provenance
 from tasks.process.provenance import process
 from tasks.store import Store
-from tasks.store.files import Folder, sweep
+from tasks.store.files import Folder, digests, sweep
 from tasks.store.s3 import Bucket
+from tasks.stored.garbage import find_garbage
 from tests.prepared import run_python
 from tests.store.writers import run_until_killed, write
 from tools.system_programs import require
@@ -166,3 +168,27 @@ with store.write("policy", settings={"template": "\\xfc"}, parents={}, seed=0) a
 assert store.manifest(draft.ref).settings == {"template": "\\xfc"}"""
     done = run_python(code, str(tmp_path), LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_does_not_wait_for_threads() -> None:
+    """A request to a server that does not answer takes minutes."""
+    code = """
+import os, signal, time
+from tasks.store.files import thread_map
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def ask(number):
+    if number:
+        os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(600)
+thread_map(ask, [0, 1])
+"""
+    assert run_python(code).returncode == -signal.SIGINT
+
+
+def test_what_another_process_deletes_meanwhile_is_not_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    (store.root / "leases").mkdir()
+    (store.root / "leases/gone.lock").symlink_to("nowhere")
+    assert not find_garbage(store, hours=0).items
+    monkeypatch.setattr(Path, "is_file", lambda _: True)  # The look comes before the deletion.
+    assert store.local.read("made/gone.json") is None
+    assert digests(store.root, ["gone", "made"]) == {"gone": None, "made": None}
