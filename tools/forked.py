@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -63,7 +64,8 @@ class Program:
     def send(self, how: signal.Signals, to_all: bool = False) -> None:
         """Send a signal to the program if it has not ended, or with ``to_all`` to its process group."""
         if self.returncode is None:
-            (os.killpg if to_all else os.kill)(self.pid, how)
+            with suppress(ProcessLookupError):  # It has ended, and its exit code is about to come.
+                (os.killpg if to_all else os.kill)(self.pid, how)
 
     def end(self, seconds: float = 600) -> subprocess.CompletedProcess[str]:
         """Wait for the end of the program, and return its output.

@@ -19,6 +19,7 @@ import pytest
 from tools.system_programs import find, require
 
 LOOPBACK = "127.0.0.1"
+_MOTO = Path(__file__).with_name("moto_server.py")
 _RCLONE_LACKS = ("keep the first of two conditional writes at the same time", "keep checksums")
 
 
@@ -74,7 +75,7 @@ class S3:
 def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull), host: str = LOOPBACK) -> Iterator[S3]:
     """Start moto as a process and wait until it answers. ``log`` gets a line per request."""
     port = free_port()
-    with _serve([sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], port, extra, log, host) as s3:
+    with _serve([sys.executable, "-P", str(_MOTO), "-H", host, "-p", str(port)], port, extra, log, host) as s3:
         yield s3
 
 
