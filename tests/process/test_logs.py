@@ -26,12 +26,12 @@ for _ in range(2):
 HANGING = """
 import io, sys, time
 from tasks.process.logs import bar, end_when_it_hangs
-end_when_it_hangs(1.0)
+end_when_it_hangs(2.0)
 sys.stderr = io.StringIO()  # As where output is captured.
 with bar("outer", 2) as outer:
     with bar("inner", 1):
         pass
-    for seconds in ({pause}, 0.6):
+    for seconds in ({pause}, 0.5, 0.5, 0.5, 0.5):
         time.sleep(seconds)
         outer.advance()
 time.sleep({after})
@@ -59,7 +59,7 @@ def run(pause: float, after: float) -> subprocess.CompletedProcess[str]:
 
 
 def test_work_that_advances_is_not_ended_by_the_watchdog() -> None:
-    done = run(pause=0.6, after=1.1)
+    done = run(pause=0.5, after=2.1)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ended"), done.stderr
 
 

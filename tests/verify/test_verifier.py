@@ -62,7 +62,13 @@ def test_an_interrupted_call_leaves_nothing_for_the_next_one():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with Verifier(settings(workers=1, deadline_seconds=1e6)) as verifier:
         verifier.verify([("1", boxed("1"))])
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        (worker,) = verifier._workers
+
+        def interrupt() -> None:
+            assert eventually(lambda: worker._sent)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             verifier.verify([("42", boxed(HANGS)), ("1", boxed("2"))])
         signal.signal(signal.SIGINT, before)
