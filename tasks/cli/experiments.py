@@ -33,7 +33,11 @@ def laboratory(
     if docs is not None:
         find_marks(docs, f"part {part}")  # The runs take hours.
     size = QUICK if quick else FULL
-    result = run_part(Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides))
+    try:
+        result = run_part(Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides))
+    except KeyboardInterrupt:
+        print("Stopped. Start the same command again: it continues from the last states that were saved.", flush=True)
+        raise SystemExit(130) from None
     if docs is not None:
         _renew_part(result, docs)
         print(f"wrote {docs}")

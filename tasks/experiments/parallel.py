@@ -7,6 +7,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -69,7 +70,8 @@ class Command(NamedTuple):
 def run_part(plan: Plan) -> LaboratoryResult:
     """Run all arms of a part on all seeds, then compare them, and print the comparison.
 
-    SIGTERM ends the runs too, as Ctrl-C does. Their logs are in the store; of a store on S3, in the local copy.
+    SIGTERM ends the command as Ctrl-C does. The runs get SIGTERM when it ends, however it ends. Their logs are in the
+    store; of a store on S3, in the local copy.
 
     Returns:
         The printed result. It may come from the cache, so it need not be the latest one.
@@ -155,7 +157,19 @@ def _run(plan: Plan, arm: Arm, seed: int, logs: Path) -> Command:
     return Command(name, _options(plan, "arm", *options, "--arm", arm.overrides(plan.size.updates)), log)
 
 
+def _end_with_parent() -> None:
+    """Send this process SIGTERM when its parent ends.
+
+    multiprocessing ends the daemons of a parent that exits, but not one whose start was interrupted.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _pyflyte(options: list[str], log: Path) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with log.open("wb") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)

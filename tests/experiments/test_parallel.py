@@ -1,5 +1,6 @@
 """Commands side by side: each has its own exit code and log, and a failure starts no more."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -47,14 +48,38 @@ def test_the_log_of_a_killed_run_is_shown_if_it_ends_inside_of_a_character(tmp_p
     assert last_lines(log).splitlines() == [*(f"line {one}" for one in range(13, 20)), "30 \ufffd"]
 
 
-def test_sigterm_ends_the_runs_with_the_command(tmp_path: Path) -> None:
-    command = [MU_GRPO, "laboratory", "a", "--quick", "--jobs", "1", "--overrides", f"store={tmp_path}"]
-    with subprocess.Popen(command, cwd=ROOT) as running:
+def start_part(store: Path) -> subprocess.Popen[str]:
+    command = [MU_GRPO, "laboratory", "a", "--quick", "--jobs", "1", "--overrides", f"store={store}"]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def have_ended(processes: list[psutil.Process]) -> bool:
+    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_runs_end_with_the_command(how: signal.Signals, tmp_path: Path) -> None:
+    with start_part(tmp_path) as running:
         assert eventually(lambda: any(path.stat().st_size for path in tmp_path.glob("logs/*")), seconds=120)
         runs = psutil.Process(running.pid).children(recursive=True)
-        running.terminate()
+        running.send_signal(how)
+        told, _ = running.communicate()
+    assert running.returncode == (130 if how == signal.SIGTERM else -how)
+    assert told.startswith("Stopped. Start the same command again: it continues") or how == signal.SIGKILL
     assert runs
-    assert eventually(lambda: not any(run.is_running() for run in runs), seconds=60)
+    assert eventually(lambda: have_ended(runs), seconds=60)
+
+
+def test_a_run_whose_start_is_interrupted_does_not_begin(tmp_path: Path) -> None:
+    """The first one starts when the server that forks it has loaded its modules."""
+    with start_part(tmp_path) as running:
+        servers: list[psutil.Process] = []
+        assert eventually(lambda: servers.extend(psutil.Process(running.pid).children()) or len(servers) > 1, 120)
+        running.terminate()
+        running.communicate()
+    assert running.returncode == 130
+    assert eventually(lambda: have_ended(servers), seconds=120)
+    assert not [*tmp_path.glob("prompts/*")]
 
 
 def test_arms_of_one_stage_have_one_stage() -> None:
