@@ -5,12 +5,15 @@ starts without them.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # Also in the processes that tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # As of a program that a script starts in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import settings

@@ -42,7 +42,7 @@ Learner = tuple[Store, ArtifactRef]
 def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code in another interpreter, in the project's folder."""
     command, own = [sys.executable, "-c", code, *arguments], {**os.environ, **environment}
-    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=600)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> tuple[Path, Path]:

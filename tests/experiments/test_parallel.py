@@ -1,7 +1,9 @@
 """Commands side by side: each has its own exit code and log, and a failure starts no more."""
 
+import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -50,7 +52,8 @@ def test_the_log_of_a_killed_run_is_shown_if_it_ends_inside_of_a_character(tmp_p
 
 def start_part(store: Path) -> subprocess.Popen[str]:
     command = [MU_GRPO, "laboratory", "a", "--quick", "--jobs", "1", "--overrides", f"store={store}"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, **pipes)
 
 
 def have_ended(processes: list[psutil.Process]) -> bool:
@@ -70,14 +73,17 @@ def test_runs_end_with_the_command(how: signal.Signals, tmp_path: Path) -> None:
     assert eventually(lambda: have_ended(runs), seconds=60)
 
 
-def test_a_run_whose_start_is_interrupted_does_not_begin(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)])
+def test_a_run_whose_start_is_interrupted_does_not_begin(
+    how: signal.Signals, send: Callable[[int, int], None], tmp_path: Path
+) -> None:
     """The first one starts when the server that forks it has loaded its modules."""
     with start_part(tmp_path) as running:
         servers: list[psutil.Process] = []
         assert eventually(lambda: servers.extend(psutil.Process(running.pid).children()) or len(servers) > 1, 120)
-        running.terminate()
-        running.communicate()
-    assert running.returncode == 130
+        send(running.pid, how)
+        told, _ = running.communicate()
+    assert (running.returncode, told.count("\n")) == (130, 1), told
     assert eventually(lambda: have_ended(servers), seconds=120)
     assert not [*tmp_path.glob("prompts/*")]
 

@@ -11,7 +11,6 @@ class Folder:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.01)
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell has programs in the background ignore it.
 repeat_lost_sigint()
 Folder()
 time.sleep(60)
