@@ -52,6 +52,8 @@ SHUTDOWN_SECONDS = 840
 """Seconds from SIGTERM to the kill by torch, in which a group of processes can save a checkpoint; a little less than
 the grace period of k8s/base/pod-templates/train.yaml."""
 
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals for which Elastic installs handlers."""
 POLL_SECONDS = 10.0
 """Seconds between two checks whether the node of rank 0 has written its outputs."""
 
@@ -101,7 +103,11 @@ TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
 
 @contextmanager
 def relay_errors() -> Iterator[None]:
-    """Replace Elastic's error by the one that a process of the group wrote, and give it time to save a checkpoint."""
+    """Replace Elastic's error by the one that a process of the group wrote, and give it time to save a checkpoint.
+
+    Elastic leaves its handlers of signals behind, which would end a later step with a traceback.
+    """
+    handlers = {number: signal.getsignal(number) for number in _HANDLED}
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         error_file = Path(folder) / "error.json"
@@ -127,6 +133,8 @@ def relay_errors() -> Iterator[None]:
             raise Interrupted("stopped by a signal. Start the same command again: it continues.") from None
         finally:
             del os.environ[ERROR_PATH]
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def _await_outputs() -> None:

@@ -13,7 +13,7 @@ from flytekit import current_context
 from flytekit.exceptions.base import FlyteException
 from flytekit.exceptions.user import FlyteUserRuntimeException
 from flytekit.extend import IgnoreOutputs
-from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.api import SignalException, _terminate_process_handler
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig
 
@@ -82,3 +82,11 @@ def test_a_killed_process_of_a_group_is_named(code: int, raised: type[Exception]
     error.__context__ = error.value
     with pytest.raises(raised, match=told), relay_errors():
         raise error
+
+
+def test_elastic_leaves_no_handler_of_signals_to_the_next_step() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with training.relay_errors():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _terminate_process_handler)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
