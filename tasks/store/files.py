@@ -6,14 +6,11 @@ import os
 import re
 import shutil
 import socket
-import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from threading import Thread
 from typing import NamedTuple, TypeVar
 
 import psutil
@@ -35,8 +32,6 @@ OBJECTS_AT_ONCE = 32
 """Number of small objects that are read in parallel."""
 _BAR_FROM_ITEMS = 500
 """Number of requests, in parallel, that take about a second."""
-_STOP_SECONDS = 3.0
-"""Seconds for which a program that is being stopped waits for its threads."""
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """Errors of reading what is no file, also one that another process has deleted since it was listed."""
 Item = TypeVar("Item")
@@ -76,49 +71,12 @@ def thread_map(
         return [function(item) for item in items]
     results = []
     shown = bar(title, len(items)) if title and len(items) >= _BAR_FROM_ITEMS else nullcontext()
-    with shown as progress:
-        for result in in_threads(function, items, at_once):
+    with shown as progress, ThreadPoolExecutor(min(at_once, len(items))) as pool:
+        for result in pool.map(function, items):
             results.append(result)
             if progress:
                 progress.advance()
     return results
-
-
-def in_threads(function: Callable[[Item], Made], items: Sequence[Item], at_once: int) -> Iterator[Made]:
-    """Yield what ``thread_map`` returns, one after the other.
-
-    After an error, the calls that have begun are waited for; after Ctrl-C for a moment only, because a request to a
-    server that does not answer takes minutes. The threads end with the program.
-    """
-    results: deque[Future[Made]] = deque(Future() for _ in items)
-    waiting = deque(zip(results, items, strict=True))
-
-    def work() -> None:
-        with suppress(IndexError):  # No item is left.
-            while True:
-                result, item = waiting.popleft()
-                try:
-                    result.set_result(function(item))
-                except BaseException as error:
-                    result.set_exception(error)
-
-    threads: list[Thread] = []
-    wait = True
-    try:
-        for _ in range(min(at_once, len(items))):
-            thread = Thread(target=work, daemon=True)
-            thread.start()
-            threads.append(thread)
-        while results:
-            yield results.popleft().result()
-    except BaseException as error:
-        wait = isinstance(error, Exception)
-        raise
-    finally:
-        waiting.clear()
-        until = time.monotonic() + _STOP_SECONDS
-        for thread in threads:
-            thread.join(None if wait else max(0.0, until - time.monotonic()))
 
 
 def sha256(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Check of a store: compares files with the digests in manifests; on S3 in the bucket, not in the local copy."""
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -10,7 +11,7 @@ from tasks.errors import DamagedError
 from tasks.formats import first_names
 from tasks.process.logs import bar
 from tasks.store import ArtifactRef, Store
-from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_errors, in_threads, thread_map
+from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_errors, thread_map
 from tasks.store.layout import KINDS, MANIFEST
 from tasks.store.lineage import Contents, ancestry, read_contents
 from tasks.store.records import FileEntry
@@ -110,9 +111,8 @@ def _check(store: Store, contents: Contents) -> Findings:
     stored = [contents.files.get(key) for key in expected]
     faults, read = [*_manifest_faults(contents, scope)], 0
     at_once = OBJECTS_AT_ONCE if store.remote else _FILES_AT_ONCE
-    files = list(zip(expected, stored, expected.values(), strict=True))
-    with bar("check", len(expected)) as progress:
-        found = in_threads(partial(_fault, store.storages[-1]), files, at_once)
+    with bar("check", len(expected)) as progress, ThreadPoolExecutor(at_once) as pool:
+        found = pool.map(partial(_fault, store.storages[-1]), expected, stored, expected.values())
         for file, fault in zip(stored, found, strict=True):
             read += file.bytes if file else 0
             progress.advance(note=decimal(read))
@@ -133,8 +133,7 @@ def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault
             yield Fault(name, MANIFEST, f"digest {name.partition('/')[2]}", found)
 
 
-def _fault(storage: Storage, one: tuple[str, StoredFile | None, FileEntry]) -> Fault | None:
-    key, stored, entry = one
+def _fault(storage: Storage, key: str, stored: StoredFile | None, entry: FileEntry) -> Fault | None:
     found = _MISSING
     for _ in range(2):  # A second read tells a damaged file from a read error.
         if stored and (sha256 := storage.digest(key, stored.bytes)):

@@ -4,7 +4,6 @@ import errno
 import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -168,20 +167,6 @@ with store.write("policy", settings={"template": "\\xfc"}, parents={}, seed=0) a
 assert store.manifest(draft.ref).settings == {"template": "\\xfc"}"""
     done = run_python(code, str(tmp_path), LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert done.returncode == 0, done.stderr
-
-
-def test_ctrl_c_does_not_wait_for_threads() -> None:
-    """A request to a server that does not answer takes minutes."""
-    code = """
-import os, signal, time
-from tasks.store.files import thread_map
-def ask(number):
-    if number:
-        os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(3600)
-thread_map(ask, [0, 1])
-"""
-    assert run_python(code).returncode == -signal.SIGINT
 
 
 def test_what_another_process_deletes_meanwhile_is_not_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
