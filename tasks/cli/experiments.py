@@ -9,6 +9,7 @@ import typer
 
 from tasks.cli.pages import explain_write_errors, find_marks, replace_between_marks
 from tasks.experiments.arms import FULL, QUICK, Part
+from tasks.process.interruption import STOPPED
 
 if TYPE_CHECKING:
     from tasks.experiments.result import LaboratoryResult
@@ -36,7 +37,7 @@ def laboratory(
     try:
         result = run_part(Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides))
     except KeyboardInterrupt:
-        print("Stopped. Start the same command again: it continues from the last states that were saved.", flush=True)
+        print(STOPPED, flush=True)
         raise SystemExit(130) from None
     if docs is not None:
         _renew_part(result, docs)

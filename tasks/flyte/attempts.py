@@ -21,7 +21,7 @@ from flytekit.extend import IgnoreOutputs
 from flytekit.utils.asyn import run_sync
 
 from tasks.errors import DeploymentError, DeviceError, UserError
-from tasks.process.interruption import Interrupted, repeat_lost_sigint
+from tasks.process.interruption import STOPPED, Interrupted, repeat_lost_sigint
 from tasks.process.logs import end_when_it_hangs, replace_unencodable_text
 from tasks.process.provenance import code
 
@@ -82,7 +82,7 @@ def say_how_to_go_on() -> None:
     """Print a message when Ctrl-C stops ``pyflyte run``; flytekit's own handler exits without one."""
 
     def stop(_number: int, _frame: FrameType) -> NoReturn:
-        sys.exit("Stopped. Start the same command again: it continues from the last state that was saved.")
+        sys.exit(STOPPED)
 
     FlyteContextManager.add_signal_handler(stop)
     repeat_lost_sigint()
