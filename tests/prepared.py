@@ -13,6 +13,7 @@ from filelock import FileLock
 from tasks.data import training
 from tasks.data.benchmarks import prepare_benchmark
 from tasks.data.sources import with_commits
+from tasks.models.step import prepare_policy
 from tasks.rollout.step import generate_shard
 from tasks.settings import (
     ArithmeticSettings,
@@ -20,6 +21,7 @@ from tasks.settings import (
     EvaluationSettings,
     OperationSettings,
     OptimizeSettings,
+    PolicySettings,
     PromptsSettings,
     RolloutSettings,
     VerifySettings,
@@ -61,6 +63,11 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     return made, copy
 
 
+def take_policy(store: Store, folder: Path | str, chat: bool = False) -> ArtifactRef:
+    """Take the policy of a model folder."""
+    return prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0, chat)
+
+
 def prepare_measured(store: Store, prompts: PromptsSettings, mirror: str | None = None, **given: object) -> ArtifactRef:
     """Prepare the only benchmark of a run."""
     asked = EvaluateSettings.parse({"max_new_tokens": 1, **given})
@@ -83,8 +90,13 @@ def prepare_stage(store: Store, prompts: PromptsSettings, stage: int, seed: int)
 
 
 def prepare_verdicts(
-    store: Store, policy: ArtifactRef, prompts: PromptsSettings = PROMPTS, rollout: RolloutSettings = ROLLOUT
+    store: Store,
+    policy: ArtifactRef,
+    prompts: PromptsSettings = PROMPTS,
+    rollout: RolloutSettings = ROLLOUT,
+    stage: int = 0,
 ) -> tuple[list[ArtifactRef], ArtifactRef]:
-    """Make the rollouts of a first stage and their verdicts."""
-    rollouts = [generate_shard(store, rollout, policy, shard, 0, 0) for shard in prepare_stage(store, prompts, 0, 0)]
-    return rollouts, verify_rollouts(store, VERIFY, rollouts, 0, 0)
+    """Make the rollouts of a stage and their verdicts."""
+    shards = prepare_stage(store, prompts, stage, 0)
+    rollouts = [generate_shard(store, rollout, policy, shard, stage, 0) for shard in shards]
+    return rollouts, verify_rollouts(store, VERIFY, rollouts, stage, 0)

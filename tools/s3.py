@@ -58,6 +58,11 @@ class S3:
         self.client().create_bucket(Bucket=name)
         return name
 
+    def put(self, address: str, content: bytes) -> None:
+        """Write an object at an address, with or without ``s3://`` before its bucket."""
+        bucket, key = address.removeprefix("s3://").split("/", 1)
+        self.client().put_object(Bucket=bucket, Key=key, Body=content)
+
     def delete_objects(self, bucket: str) -> None:
         """Delete all objects of a bucket."""
         client, keys = self.client(), self.keys(bucket)

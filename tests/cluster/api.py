@@ -1,16 +1,14 @@
 """Client that creates, changes, deletes and reads objects on a real API server."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 import requests
 
 from tests.cluster.control_plane import ControlPlane
 from tests.preflight.api_server import Object
+from tests.waiting import until
 
-T = TypeVar("T")
 _GROUPS = {
     "PriorityClass": "scheduling.k8s.io/v1",
     "Deployment": "apps/v1",
@@ -99,14 +97,6 @@ class Api:
         plural = f"{resource[:-1]}ies" if resource.endswith("y") else resource + ("es" if resource[-1] == "s" else "s")
         inside = f"namespaces/{namespace}/" if namespace else ""
         return f"{self._url}/{prefix}/{inside}{plural}" + (f"/{name}" if name else "")
-
-
-def until(true: Callable[[], T], seconds: float = 30) -> T:
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, f"not so after {seconds} s"
-        time.sleep(0.05)
-    return found
 
 
 def _namespace(one: Object) -> str:

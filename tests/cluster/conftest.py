@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.api import Api, Object, until
+from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import PROGRAMS, ControlPlane, programs
 from tests.preflight.clusters import objects_of, write_overlay
 from tests.preflight.conftest import ask
+from tests.waiting import until
 
 __all__ = ["ask"]
 

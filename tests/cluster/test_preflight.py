@@ -2,12 +2,13 @@
 
 import pytest
 
-from tests.cluster.api import Api, Object, until
+from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.preflight.api_server import SECRET, Objects
 from tests.preflight.clusters import NAMESPACE
 from tests.preflight.conftest import Ask, Findings
 from tests.preflight.spoiled import REFUSED, WRONG, Wrong, rows_not_ok, small_quota
+from tests.waiting import until
 
 SUPPORTED = (1, 28)
 

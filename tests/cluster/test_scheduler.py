@@ -9,12 +9,13 @@ import pytest
 
 from tasks.cluster.nodes import role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
-from tests.cluster.api import Api, Object, until
+from tests.cluster.api import Api, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.k8s.test_placement import POOLS
 from tests.preflight.api_server import Objects
 from tests.preflight.clusters import NAMESPACE
 from tests.preflight.spoiled import WRONG, Wrong
+from tests.waiting import until
 from tools import ROOT
 
 DEPLOYMENT = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")

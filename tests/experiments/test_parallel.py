@@ -16,7 +16,7 @@ from tasks.experiments.arms import QUESTIONS, QUICK
 from tasks.experiments.parallel import Command, Plan, last_lines, run_side_by_side
 from tasks.settings import ExperimentSettings
 from tests.cli.synthetic import run_refused
-from tests.verify.helpers import eventually
+from tests.waiting import until
 from tools import ROOT
 from tools.runs import MU_GRPO
 
@@ -63,14 +63,14 @@ def have_ended(processes: list[psutil.Process]) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_runs_end_with_the_command(how: signal.Signals, tmp_path: Path) -> None:
     with start_part(tmp_path) as running:
-        assert eventually(lambda: any(path.stat().st_size for path in tmp_path.glob("logs/*")), seconds=120)
+        until(lambda: any(path.stat().st_size for path in tmp_path.glob("logs/*")), seconds=120)
         runs = psutil.Process(running.pid).children(recursive=True)
         running.send_signal(how)
         told, _ = running.communicate()
     assert running.returncode == (130 if how == signal.SIGTERM else -how)
     assert told.startswith("Stopped. Start the same command again: it continues") or how == signal.SIGKILL
     assert runs
-    assert eventually(lambda: have_ended(runs), seconds=60)
+    until(lambda: have_ended(runs), seconds=60)
 
 
 @pytest.mark.parametrize(("how", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)])
@@ -80,11 +80,11 @@ def test_a_run_whose_start_is_interrupted_does_not_begin(
     """The first one starts when the server that forks it has loaded its modules."""
     with start_part(tmp_path) as running:
         servers: list[psutil.Process] = []
-        assert eventually(lambda: servers.extend(psutil.Process(running.pid).children()) or len(servers) > 1, 120)
+        until(lambda: servers.extend(psutil.Process(running.pid).children()) or len(servers) > 1, 120)
         send(running.pid, how)
         told, _ = running.communicate()
     assert (running.returncode, told.count("\n")) == (130, 1), told
-    assert eventually(lambda: have_ended(servers), seconds=120)
+    until(lambda: have_ended(servers), seconds=120)
     assert not [*tmp_path.glob("prompts/*")]
 
 

@@ -19,6 +19,7 @@ from tasks.settings import CodeSettings
 from tests.images.podman import BASE, Podman, torch_for_cpus_is_reached
 from tests.platform.four_stages import drive, has_saved_a_part, run_here, signal_for
 from tests.platform.propeller import Attempt
+from tests.waiting import until
 from tools import ROOT
 from tools.s3 import S3
 from tools.serialised import serialise
@@ -73,10 +74,7 @@ def test_sigterm_ends_a_process_or_reaches_its_handler(podman: Podman, role: str
     started = podman("run", "-d", *where, "python3", "-c", code)
     assert started.returncode == 0, started.stdout
     try:
-        until = time.monotonic() + 60
-        while "ready" not in podman("logs", name).stdout:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: "ready" in podman("logs", name).stdout, seconds=60)
         before = time.monotonic()
         podman("stop", "--time=60", name)
         assert time.monotonic() - before < 30

@@ -23,9 +23,8 @@ from tools.s3 import server
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Guarded]:
     with server() as running:
-        client = running.client()
-        client.create_bucket(Bucket=BUCKET)
-        client.put_object(Bucket=BUCKET, Key="prompts/a.jsonl", Body=b'{"prompt": "1+1", "answer": "2"}\n')
+        running.client().create_bucket(Bucket=BUCKET)
+        running.put(f"{BUCKET}/prompts/a.jsonl", b'{"prompt": "1+1", "answer": "2"}\n')
         yield Guarded(running)
 
 
@@ -73,7 +72,7 @@ def test_flyte_never_touches_runs_and_readers_never_write(guarded: Guarded) -> N
         "policy-readers.json": {("get", "flyte/x"), ("get", "runs/report")},
     }
     for key in ("flyte/x", "metadata/x", "runs/report"):
-        guarded.s3.client().put_object(Bucket=BUCKET, Key=key, Body=b"")
+        guarded.s3.put(f"{BUCKET}/{key}", b"")
     for policy, may in allowed.items():
         _, keys = guarded.user(*statements(policy))
         client = client_of(guarded, keys)

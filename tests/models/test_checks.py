@@ -13,10 +13,9 @@ from safetensors.torch import load_file, save_file
 from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import load_model, load_tokenizer
-from tasks.models.step import prepare_policy
-from tasks.settings import ArithmeticSettings, PolicySettings
 from tasks.store import Store
 from tests.llama import byte_tokenizer, llama
+from tests.prepared import take_policy
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_config.json"
@@ -26,8 +25,7 @@ Spoil = Callable[[Path], object]
 
 
 def take(store: Store, folder: Path, chat: bool = False) -> Path:
-    policy = prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0, chat)
-    return store.path(policy)
+    return store.path(take_policy(store, folder, chat))
 
 
 def refused(store: Store, folder: Path, message: str, chat: bool = False) -> None:

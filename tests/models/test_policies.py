@@ -22,6 +22,7 @@ from tasks.store.fetch import fingerprint
 from tasks.store.s3 import connect
 from tests.conftest import SMALL
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
+from tests.prepared import take_policy
 
 Small = tuple[Store, ArtifactRef]
 CODE = """
@@ -31,10 +32,6 @@ class OwnConfig(Qwen3Config):
 class Own(Qwen3ForCausalLM):
     config_class = OwnConfig
 """
-
-
-def take(store: Store, folder: Path | str) -> ArtifactRef:
-    return prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0)
 
 
 @pytest.mark.parametrize("form", [BOXED, PROGRAM])
@@ -65,7 +62,7 @@ def test_a_tiny_policy_may_have_no_warm_start(store: Store) -> None:
 
 def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, store: Store) -> None:
     other, policy = small
-    taken = take(store, other.path(policy))
+    taken = take_policy(store, other.path(policy))
     assert store.holds(taken)
     assert store.manifest(taken).settings["path"] == str(other.path(policy))
 
@@ -78,7 +75,7 @@ def test_weights_in_a_second_format_are_not_copied(small: Small, store: Store, f
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "original").mkdir()
     assert fingerprint(str(folder))
-    policy = take(store, folder)
+    policy = take_policy(store, folder)
     assert policy == small[1]
     assert dict(folder_weights(store.path(policy))).keys() == weights.keys()
 
@@ -90,14 +87,14 @@ def test_weights_in_several_files_are_those_that_the_index_names(store: Store, f
     for file in (folder / "parts").glob("model*"):
         shutil.copyfile(file, folder / file.name)
     save_file({"wq": torch.zeros(2, 2)}, folder / "model-extra.safetensors")
-    taken = store.path(take(store, folder))
+    taken = store.path(take_policy(store, folder))
     assert len(list(taken.glob("*.safetensors"))) > 1
     found = dict(folder_weights(taken))
     assert all(torch.equal(found[name], weight) for name, weight in weights.items())
     assert found.keys() == weights.keys()
     max(folder.glob("model-0*.safetensors")).unlink()
     with pytest.raises(DataError, match=r"nor all files of model\.safetensors\.index\.json; found"):
-        take(store, folder)
+        take_policy(store, folder)
     with pytest.raises(DataError, match=r"policy\.revision: 'v1' of .*, which is not on the hub; allowed: null"):
         prepare_policy(store, PolicySettings(path=str(folder), revision="v1"), ArithmeticSettings(), "", 0)
 
@@ -111,27 +108,27 @@ def test_weights_in_several_files_are_those_that_the_index_names(store: Store, f
 )
 def test_a_source_that_is_not_there_is_refused(store: Store, source: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        take(store, source)
+        take_policy(store, source)
 
 
 def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folder: Path, bucket: str) -> None:
     _, policy = small
     files = connect()
     with pytest.raises(DataError, match=f"policy.path: there is nothing at {bucket}/model"):
-        take(store, f"{bucket}/model")
+        take_policy(store, f"{bucket}/model")
     files.put(f"{folder}/", f"{bucket}/model/", recursive=True)
-    assert take(store, f"{bucket}/model") == policy
+    assert take_policy(store, f"{bucket}/model") == policy
     before = fingerprint(f"{bucket}/model")
     files.pipe_file(f"{bucket}/model/notes.txt", b"changed")
     assert fingerprint(f"{bucket}/model") != before
 
 
-def test_code_that_comes_with_a_model_is_run_only_when_asked_for(small: Small, store: Store, folder: Path) -> None:
+def test_code_that_comes_with_a_model_is_run_only_when_asked_for(store: Store, folder: Path) -> None:
     own = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}}
     (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | own))
     (folder / "own.py").write_text(CODE)
     with pytest.raises(DataError, match=r"a own model is defined by Python files .*policy.trust_remote_code: true"):
-        take(store, folder)
+        take_policy(store, folder)
     asked = PolicySettings(path=str(folder), trust_remote_code=True)  # asked for by name: own.py is this test's
     policy = prepare_policy(store, asked, ArithmeticSettings(), "", 0)
     assert type(load_model(store.path(policy))).__name__ == "Own"

@@ -147,9 +147,8 @@ class Propeller:
     ) -> Literals:
         name = template.id.name
         container: tasks_pb2.Container = template.container
-        client, folder, bucket = self.s3.client(), f"flyte/{place}", f"s3://{self.bucket}"
-        body = literals_pb2.LiteralMap(literals=inputs).SerializeToString()
-        client.put_object(Bucket=self.bucket, Key=f"{folder}/inputs.pb", Body=body)
+        folder, bucket = f"flyte/{place}", f"s3://{self.bucket}"
+        self.s3.put(f"{bucket}/{folder}/inputs.pb", literals_pb2.LiteralMap(literals=inputs).SerializeToString())
         earlier, failures = '""', Counter[int]()  # named to every later attempt, whether it was written to or not
         most = {ExecutionError.SYSTEM: _SYSTEM_FAILURES, ExecutionError.USER: template.metadata.retries.retries}
         for number in count():

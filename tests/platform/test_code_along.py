@@ -27,7 +27,7 @@ def seed(copy: str, s3: S3, folder: Path) -> int:
     deployment.write_text("{}")
     found = serialise(folder, deployment, "workflows.weekly", copy)
     (archive,) = found.code.values()
-    s3.client().put_object(Bucket=bucket, Key="code.tar.gz", Body=archive)
+    s3.put(f"{bucket}/code.tar.gz", archive)
     filled = {"{{ .remote_package_path }}": f"s3://{bucket}/code.tar.gz", PACKAGED: RUN}
 
     def start(attempt: Attempt) -> str:

@@ -33,7 +33,7 @@ SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 def test_a_pod_that_used_s3_leaves_no_connection_open(s3: S3, tmp_path: Path) -> None:
     name = s3.bucket()
     given = literals_pb2.LiteralMap(literals=literals(own.opens, {"store": f"s3://{name}/store"}))
-    s3.client().put_object(Bucket=name, Key="inputs.pb", Body=given.SerializeToString())
+    s3.put(f"{name}/inputs.pb", given.SerializeToString())
     places = (f"s3://{name}/inputs.pb", f"s3://{name}/outputs", f"s3://{name}")
     program, *arguments = filled(own.opens.get_command(SETTINGS), *places)
     command = [Path(sys.executable).with_name(program), *arguments]

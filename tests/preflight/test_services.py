@@ -31,12 +31,11 @@ def store_finding(uri: str, seconds: float) -> Finding:
 
 
 def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3) -> None:
-    name = bucket.removeprefix("s3://")
-    s3.client().put_object(Bucket=name, Key="runs/store.json", Body=b"{}")
+    s3.put(f"{bucket}/runs/store.json", b"{}")
     found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "ok"
     assert "written with If-None-Match, read and removed; checked from this machine with its credentials" in found.found
-    assert s3.keys(name) == ["runs/store.json"]
+    assert s3.keys(bucket) == ["runs/store.json"]
 
 
 def test_stores_that_no_pod_reaches(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

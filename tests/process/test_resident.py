@@ -7,7 +7,8 @@ import psutil
 from tasks.process.resident import load_resident, release
 from tasks.verify.pool import shared_verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.helpers import boxed, eventually, judge_pids, settings
+from tests.verify.helpers import boxed, judge_pids, settings
+from tests.waiting import until
 
 
 class Thing:
@@ -53,5 +54,5 @@ def test_workers_of_a_verifier_serve_the_next_step_until_its_settings_change() -
     assert judge_pids(shared_verifier(given)) == [worker]
     shared_verifier(settings(workers=2))
     assert judge_pids(first) == []
-    assert eventually(lambda: not psutil.pid_exists(worker))
+    until(lambda: not psutil.pid_exists(worker))
     release("verifier")

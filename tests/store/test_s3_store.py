@@ -103,7 +103,7 @@ def test_a_manifest_changed_by_others_is_refused_and_written_again(
     forged = json.loads((store.root / ref.folder / "manifest.json").read_text())
     forged["files"][name] = {"sha256": hashlib.sha256(b"forged").hexdigest(), "bytes": 6}
     for key, body in (("sub/data.txt", b"forged"), ("manifest.json", json.dumps(forged).encode())):
-        s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=f"{ref.folder}/{key}", Body=body)
+        s3.put(f"{bucket}/{ref.folder}/{key}", body)
     shutil.rmtree(store.root)
     with pytest.raises(ArtifactError, match=f"(?s){message}"):
         store.path(ref)
@@ -180,7 +180,7 @@ def test_flytes_names_of_environment_variables_are_understood(bucket: str, monke
     assert store.holds(write(store))
 
 
-def test_large_files_go_come_and_are_checked_in_parts_within_bounded_memory(bucket: str, tmp_path: Path) -> None:
+def test_large_files_go_come_and_are_checked_in_parts_within_bounded_memory(bucket: str) -> None:
     code = f"""
 import resource, shutil
 from tasks.store import Store

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from tasks.errors import GateError, SettingsError
-from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Engine, load_engine
-from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, VerifySettings
+from tasks.settings import OptimizeSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train import colocated as loops
@@ -16,7 +15,7 @@ from tasks.train.colocated import Colocated
 from tasks.verify.step import verdict_table
 from tasks.verify.verdicts import Outcome, Verdict
 from tests.models.families import FAMILIES, brought
-from tests.prepared import ROLLOUT
+from tests.prepared import ROLLOUT, take_policy
 from tests.train.small import Small
 
 OPTIMIZE = OptimizeSettings(preset="grpo", responses_per_update=16)
@@ -45,7 +44,7 @@ def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(
     small: Small, shards: list[ArtifactRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, policy = small
-    gpt2 = PolicySettings(path=str(brought(FAMILIES["gpt2"], store.path(policy), tmp_path / "gpt2")))
+    gpt2 = take_policy(store, brought(FAMILIES["gpt2"], store.path(policy), tmp_path / "gpt2"))
     engines: list[Engine] = []
 
     def watched(*arguments: Any, **options: Any) -> Engine:
@@ -55,7 +54,7 @@ def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(
     monkeypatch.setattr(loops, "load_engine", watched)
     adapters = OptimizeSettings.parse({**OPTIMIZE.model_dump(mode="json"), "lora": {"rank": 2}})
     with pytest.raises(SettingsError, match=r"optimize\.lora: the linear layers of a gpt2 model .*Conv1D"):
-        loop_of(store, prepare_policy(store, gpt2, ArithmeticSettings(), "", 0), shards, adapters)
+        loop_of(store, gpt2, shards, adapters)
     (engine,) = engines
     with pytest.raises(AttributeError):  # It holds no model any more.
         engine.rest()

@@ -8,14 +8,14 @@ import pytest
 from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import folder_weights
 from tasks.models.scorer import pack
-from tasks.models.step import prepare_policy
-from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
+from tasks.settings import EngineSettings
 from tasks.store import Store
 from tasks.train.backend import open_backend
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import save_policy
 from tasks.train.stage import load_trainer
 from tests.models.families import PACKABLE, PADDED, brought, made, sequences, shaped
+from tests.prepared import take_policy
 from tests.train.small import responses_with, sample_rows, settings, zero
 from tests.train.together import FIRST, largest_difference, moments, run_in_group, work, work_all
 
@@ -37,8 +37,7 @@ def sampled_by(folder: Path) -> Responses:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_family_samples_learns_and_is_saved(kind: str, base: Path, store: Store, tmp_path: Path) -> None:
-    policy = PolicySettings(path=str(brought(KINDS[kind], base, tmp_path / "brought")))
-    folder = store.path(prepare_policy(store, policy, ArithmeticSettings(), "", 0))
+    folder = store.path(take_policy(store, brought(KINDS[kind], base, tmp_path / "brought")))
     responses = sampled_by(folder)
     trainer = load_trainer(folder, settings(learning_rate=1e-2), 8, 0)
     results = trainer.train(responses, plan_batches(responses, 8, (0, 0)), 0)

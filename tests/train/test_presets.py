@@ -180,7 +180,6 @@ DROPPED: list[Response] = [(a, [0.5, 0.5]) for a in (-1.0, 1.0)] + [
 LIKELIHOOD = {"kind": "likelihood", "coefficient": 0.1}
 VARIANTS: list[tuple[str, dict[str, Any], list[Case]]] = [
     ("grpo", {"gate": {"dual_clip": 3.0}}, grid(TIGHT[0], [0, 0, 0, -1, -1.3, 0, 0])),
-    ("mu_grpo", {"veto": {"scope": "off"}}, grid(*RELAXED)),
     ("mu_grpo", {"veto": BELOW}, [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, 0, 0, 0, 0], [6])]),
     ("relaxed", {"gate": {"dual_clip": 5.0}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
     ("relaxed", {"gate": {"kind": "two_side"}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),

@@ -1,7 +1,6 @@
 """Answers, programs, settings and processes of tests."""
 
 import json
-import time
 from contextlib import suppress
 
 import psutil
@@ -61,12 +60,3 @@ def judge_pid(worker: _Worker) -> int:
 
 def judge_pids(verifier: Verifier) -> list[int]:
     return [judge_pid(worker) for worker in verifier._workers]
-
-
-def eventually(condition, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

@@ -11,7 +11,8 @@ import pytest
 from tasks.verify import pool
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.helpers import HANGS, boxed, eventually, judge_pid, judge_pids, settings
+from tests.verify.helpers import HANGS, boxed, judge_pid, judge_pids, settings
+from tests.waiting import until
 
 HOSTILE = {
     "10^10^10, read as (10^10)^10": ("42", "10^10^10"),
@@ -73,7 +74,7 @@ def test_a_worker_near_its_memory_limit_is_replaced_and_its_verdict_wrong_does_n
         for answer in ("42", "43", "42"):
             outcomes += [verdict.outcome for verdict in verifier.verify([("42", boxed(answer))])]
             worker, found = psutil.Process(verifier._workers[0]._process.pid), []
-            assert eventually(lambda found=found, worker=worker: found.extend(worker.children()) or found)
+            until(lambda found=found, worker=worker: found.extend(worker.children()) or found)
             judges |= {judge.pid for judge in found}  # the one that answered, or the one after it
         assert len(judges) > 1
     assert outcomes == [Outcome.CORRECT, Outcome.CRASHED, Outcome.CORRECT]
@@ -127,7 +128,7 @@ def test_a_worker_that_died_while_idle_is_replaced_without_blame():
         verifier.verify([("1", boxed("1"))])
         (idle,) = judge_pids(verifier)
         os.kill(idle, signal.SIGKILL)
-        assert eventually(lambda: not psutil.pid_exists(idle))
+        until(lambda: not psutil.pid_exists(idle))
         (verdict,) = verifier.verify([("42", boxed("42"))])
         assert verdict.outcome == Outcome.CORRECT
         assert judge_pids(verifier) != [idle]

@@ -15,7 +15,8 @@ from tasks.settings import VerifySettings
 from tasks.verify import pool
 from tasks.verify.pool import Verifier, check_failures
 from tasks.verify.verdicts import Judgement, Outcome
-from tests.verify.helpers import HANGS, boxed, eventually, judge_pids, settings, workers_of
+from tests.verify.helpers import HANGS, boxed, judge_pids, settings, workers_of
+from tests.waiting import until
 
 
 def test_equal_pairs_are_checked_once(monkeypatch):
@@ -53,7 +54,7 @@ def test_workers_that_are_started_are_ready_and_a_dead_one_is_replaced():
         assert {psutil.Process(pid).ppid() for pid in (first, second)} == {one.pid for one in workers_of()}
         psutil.Process(first).parent().kill()
         # The pipe of the dead worker ends when its judge has ended too.
-        assert eventually(lambda: verifier.start() or judge_pids(verifier)[0] == second)
+        until(lambda: verifier.start() or judge_pids(verifier)[0] == second)
         assert len(judge_pids(verifier)) == len(workers_of()) == 2
 
 
@@ -107,7 +108,7 @@ def test_workers_die_with_a_parent_that_is_killed(answer):
         parent.kill()
         parent.wait()
         for process in (worker, judge):
-            assert eventually(lambda one=process: not one.is_running() or one.status() == psutil.STATUS_ZOMBIE)
+            until(lambda one=process: not one.is_running() or one.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_worker_has_its_limits():
@@ -124,17 +125,17 @@ def test_the_deadline_holds_while_the_parent_does_not_look():
     given, waiting = settings(deadline_seconds=0.5), deque()
     worker = pool._Worker(given, waiting, Counter())
     try:
-        assert eventually(lambda: worker.collect() == [] and worker.judge_pid)
+        until(lambda: worker.collect() == [] and worker.judge_pid)
         judge = worker.judge_pid
         waiting.append(("42", HANGS))
         worker.fill(1)
-        assert eventually(lambda: not psutil.pid_exists(judge))
+        until(lambda: not psutil.pid_exists(judge))
         ended = psutil.Process(worker._process.pid).cpu_times()[2:4]  # of children that ended: of the judge
         # The timer counts a tick whole for the process that it meets running, the times are those that it ran for:
         # on a machine that shares its cores the two come apart.
         assert 0.25 <= sum(ended) < 10
         judgements: list[tuple[pool.Job, Judgement]] = []
-        assert eventually(lambda: judgements.extend(worker.collect()) or judgements)  # The worker reports the end.
+        until(lambda: judgements.extend(worker.collect()) or judgements)  # The worker reports the end.
         assert judgements == [(("42", HANGS), Judgement(Outcome.TIMEOUT))]
     finally:
         worker.close()

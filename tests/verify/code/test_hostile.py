@@ -12,7 +12,8 @@ import pytest
 
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.helpers import asserts, calls, code_settings, eventually, fenced, judge_pids, texts
+from tests.verify.helpers import asserts, calls, code_settings, fenced, judge_pids, texts
+from tests.waiting import until
 
 GOLD = texts(("2 3\n", "5\n"))
 RIGHT = "print(sum(map(int, input().split())))"
@@ -196,12 +197,12 @@ def test_a_program_dies_with_whoever_is_killed_above_it(which):
     )
     with subprocess.Popen([sys.executable, "-c", program]) as parent:
         try:
-            assert eventually(lambda: stays(programs_below(parent.pid)))
+            until(lambda: stays(programs_below(parent.pid)))
             (sleeping,) = programs_below(parent.pid)
             launcher = sleeping.parent()
             chosen = {"parent": psutil.Process(parent.pid), "worker": launcher.parent(), "launcher": launcher}[which]
             chosen.kill()
-            assert eventually(lambda: not sleeping.is_running() or sleeping.status() == psutil.STATUS_ZOMBIE)
-            assert eventually(lambda: not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE)
+            until(lambda: not sleeping.is_running() or sleeping.status() == psutil.STATUS_ZOMBIE)
+            until(lambda: not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE)
         finally:
             parent.kill()
