@@ -104,6 +104,10 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(
     ask("http://127.0.0.1:9", tmp_path / "hf", monkeypatch, offline=True)
     assert from_hub(store, revision=FIRST).digest == found.digest
 
+    put(tmp_path / "mirror/some/set/data/test.jsonl", lines(ROWS[:3]))
+    with pytest.raises(DataError, match=f"some/set changed under its revision {FIRST}"):  # which main named
+        prepare(store, str(tmp_path / "mirror"), **{**SET, "source": {**SET["source"], "revision": FIRST}})
+
 
 @pytest.mark.parametrize(
     ("source", "message"),
@@ -132,8 +136,7 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     with pytest.raises(DataError, match=rf"source: the mirror has no {place}. Copy it there from some/set"):
         prepare(store, str(tmp_path / "mirror"), **pinned)
     put(place, lines(ROWS))
-    there = {"Bucket": bucket.removeprefix("s3://"), "Key": "copy/some/set/data/test.jsonl"}
-    s3.client().put_object(**there, Body=place.read_bytes())
+    s3.put(f"{bucket}/copy/some/set/data/test.jsonl", place.read_bytes())
     assert prepare(store, str(tmp_path / "mirror"), **pinned) == prepare(store, f"{bucket}/copy", **pinned)
     source = SourceSettings.parse(pinned["source"])
     before = source_fingerprint(source, str(tmp_path / "mirror"))

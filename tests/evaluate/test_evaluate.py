@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import DataError
+from tasks.errors import DataError, GateError
 from tasks.evaluate.metrics import (
     CORRECT,
     GREEDY,
@@ -28,7 +28,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.verify.pool import Verifier
 from tests.data.hub import lines
-from tests.prepared import PROMPTS, VERIFY, prepare_held_out, prepare_measured
+from tests.prepared import EVALUATE, PROMPTS, VERIFY, prepare_held_out, prepare_measured
 
 GRIDS = st.integers(1, 7).flatmap(lambda k: st.lists(st.tuples(*[st.integers(0, 1)] * k), min_size=1, max_size=5))
 
@@ -172,6 +172,21 @@ def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef], mo
     metrics = json.loads((folder / "metrics.json").read_text())
     assert sum(metrics["outcomes"].values()) == 48
     assert metrics["accuracy"]["low"] <= metrics["accuracy"]["value"] <= metrics["accuracy"]["high"]
+    other = store.path(evaluate_policy(store, settings, VerifySettings(workers=1), policy, held_out, 1))
+    again = read_table(other / "samples.parquet").to_pylist()
+    changed = {row["sample_index"] for row, one in zip(rows, again, strict=True) if row["response"] != one["response"]}
+    assert changed == {0, 1, 2}, "greedy responses do not depend on the seed"
+
+
+def test_an_evaluation_that_cannot_be_judged_has_no_result(
+    small: tuple[Store, ArtifactRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, policy = small
+    monkeypatch.chdir(tmp_path)
+    Path("rewards.py").write_text("def raises(prompt, response, answer):\n    raise KeyError(response)\n")
+    verify = VerifySettings.parse({"kind": "function", "function": "rewards:raises", "workers": 1})
+    with pytest.raises(GateError, match=r"0 timeouts and 12 crashes among 12 responses"):
+        evaluate_policy(store, EVALUATE, verify, policy, prepare_held_out(store, PROMPTS, 4), 0)
 
 
 def test_a_problem_without_room_is_named_before_any_other_is_sampled(small: tuple[Store, ArtifactRef], tmp_path: Path):

@@ -12,20 +12,20 @@ import torch
 
 from tasks.errors import DataError
 from tasks.models.loading import load_model
-from tasks.models.step import prepare_policy
 from tasks.process import interruption
 from tasks.process.logs import bar
 from tasks.process.resident import release
 from tasks.rollout.engine import MISSING, Request, Response
 from tasks.rollout.step import LengthCount, generate_shard, progress_callback
 from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
+from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, VERDICTS, read_table
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.cli.synthetic import write
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
+from tests.prepared import take_policy
 
 Small = tuple[Store, ArtifactRef]
 GROUP = 4
@@ -61,7 +61,7 @@ def preferring(store: Store, folder: Path, *tokens: int) -> ArtifactRef:
         model.lm_head.weight[:4, 0] = -4.0
         model.lm_head.weight[list(tokens), 0] = 1.2
     model.save_pretrained(folder)
-    return prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0)
+    return take_policy(store, folder)
 
 
 def test_the_end_of_a_turn_stops_where_generation_settings_name_another(store: Store, tmp_path: Path) -> None:
@@ -162,6 +162,10 @@ def test_up_to_a_share_missing_responses_are_counted_and_left_out(small: Small) 
     cut = np.mean([row["finish_reason"] == "length" for row in rows if row not in gone])
     assert facts["truncated"] == judged.facts["truncated"] == cut > 0
     assert 0 < facts["call_seconds"][0] <= store.manifest(shard).timings.phases["generate"]
+    later = generate_shard(store, rollout(), policy, prompts(store, "3+3="), 0, 0)
+    for made in (shard, later):  # One engine made both, and each has its own work.
+        tokens = sum(len(row["response_token_ids"]) for row in rows_of(store, made))
+        assert store.manifest(made).facts["engine_work"][0]["tokens"] == tokens
     without = read_table(store.path(verdicts) / "verdicts.parquet").to_pylist()[GROUP : 2 * GROUP]
     assert [(row["outcome"], row["reward"]) for row in without] == [("missing", None)] * GROUP
 

@@ -15,6 +15,7 @@ from tasks.process.interruption import save_on_sigterm
 from tasks.process.provenance import EXECUTION
 from tasks.store import ArtifactRef, Store, StoreRef
 from tasks.store import lease as leases
+from tasks.store.s3 import Bucket
 from tasks.store.work import run_once
 from tests.store.writers import EVERY_MAKE, run_at_once, write
 from tools.forked import Program
@@ -126,6 +127,28 @@ def test_a_holder_that_was_taken_over_saves_nothing_more(start: Start, s3: S3, b
     assert second.end().returncode != 0
     assert "stopped by SIGTERM after part 1" in second.output()
     assert third.end().returncode == 0, third.output()
+
+
+def test_a_waiter_that_could_not_read_does_not_count_that_time(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What keeps a waiter from the lease may keep its holder from the heartbeat."""
+    monkeypatch.setattr(leases, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.0)
+    holder, waiter = (leases.Lease(Store(machine), "progress/key", "train") for machine in machines(bucket, 2))
+    holder._acquire()
+    newest, reads = waiter._newest, list[int]()
+
+    def read(of: Bucket) -> tuple[int, leases.LeaseRecord | None]:
+        reads.append(len(reads))
+        if len(reads) == 3:
+            holder._write(released=True)
+        found = newest(of)
+        if len(reads) == 2:
+            time.sleep(leases.SILENCE_SECONDS)
+        return found
+
+    monkeypatch.setattr(waiter, "_newest", read)
+    waiter._acquire()
+    assert len(reads) == 3
 
 
 @EVERY_MAKE

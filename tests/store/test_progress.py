@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from tasks.errors import ArtifactError
 from tasks.process.interruption import Interrupted
 from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
+from tasks.store.s3 import Bucket
 from tasks.tracking import open_tracker
 from tests.prepared import run_python
 from tests.store.writers import run_until_killed
@@ -74,7 +76,7 @@ def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
     keys = [key for key in s3.keys(bucket) if key.endswith("state.txt")]
     assert len(keys) == 2
     for key in keys:
-        s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=b"erofeb")
+        s3.put(f"{bucket}/{key}", b"erofeb")
     shutil.rmtree(store.root)
     assert newest(store) is None
     put(store, 32, "after")
@@ -95,6 +97,21 @@ def test_a_part_that_was_not_saved_on_s3_does_not_replace_that_of_another_machin
     put(Store(first.ref, work=WORK), 1, "second")
     number, folder = first.progress.newest("train") or (0, Path())
     assert (number, (folder / "state.txt").read_text()) == (1, "second")
+
+
+def test_a_part_is_not_complete_if_the_lease_is_lost_while_its_files_are_sent(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, upload = Store(Store.open(bucket).ref, work=WORK), Bucket.upload
+
+    def lose(remote: Bucket, *given: Any) -> None:
+        upload(remote, *given)
+        store.delete(f"progress/{WORK}/lease")
+
+    monkeypatch.setattr(Bucket, "upload", lose)
+    with store.progress.hold("train"), pytest.raises(ArtifactError, match="ended or removed by another process"):
+        put(store, 1, "first")
+    assert newest(store) is None
 
 
 def test_a_process_killed_while_it_saves_leaves_what_was_before(store: Store) -> None:

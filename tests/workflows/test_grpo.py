@@ -19,13 +19,14 @@ def shards(learner: Learner) -> list[ArtifactRef]:
     return prepare_stage(learner[0], PROMPTS, 0, 0)
 
 
-@pytest.mark.parametrize("preset", ["mu_grpo", "red_drop"])
-def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Learner, shards: list[ArtifactRef], preset: str) -> None:
+@pytest.mark.parametrize(("preset", "stage"), [("mu_grpo", 1), ("red_drop", 0)])
+def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Learner, preset: str, stage: int) -> None:
     store, policy = learner
-    rollouts, verdicts = prepare_verdicts(store, policy)
+    shards = prepare_stage(store, PROMPTS, stage, 0)
+    rollouts, verdicts = prepare_verdicts(store, policy, stage=stage)
     optimize = OptimizeSettings.parse({"preset": preset, "responses_per_update": 16, "learning_rate": 1e-4})
-    staged = optimize_stage(store, optimize, policy, policy, rollouts, verdicts, 0, 0)
-    alternated = train_alternating(store, ROLLOUT, VERIFY, optimize, 4, policy, policy, shards, 0, 0)
+    staged = optimize_stage(store, optimize, policy, policy, rollouts, verdicts, stage, 0)
+    alternated = train_alternating(store, ROLLOUT, VERIFY, optimize, 4, policy, policy, shards, stage, 0)
     digests = [store.manifest(one).files["model.safetensors"].sha256 for one in (staged, alternated, policy)]
     assert digests[0] == digests[1] != digests[2]
     advantages = []
