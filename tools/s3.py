@@ -1,6 +1,7 @@
 """Local S3 servers (moto, versitygw and rclone) for tests and benchmarks."""
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
@@ -126,7 +127,7 @@ def _serve(
         subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors) as process,
     ):
         try:
-            wait_until_open(port, host=host)
+            wait_until_open(process, port, host)
             yield S3(port, process.pid, host)
         finally:
             process.kill()
@@ -139,13 +140,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until_open(port: int, seconds: float = 60, host: str = LOOPBACK) -> None:
-    """Wait until a server answers on the port.
+def wait_until_open(process: "subprocess.Popen[Any]", port: int, host: str = LOOPBACK, seconds: float = 60) -> None:
+    """Wait until a server that was started as a process answers on the port.
 
     Raises:
-        TimeoutError: no server answered in time.
+        RuntimeError: the process ended, or did not answer in time.
     """
-    for _ in range(int(seconds * 20)):
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
         try:
             urllib.request.urlopen(f"http://{host}:{port}/", timeout=5).close()
             return
@@ -153,4 +155,6 @@ def wait_until_open(port: int, seconds: float = 60, host: str = LOOPBACK) -> Non
             return
         except OSError:
             time.sleep(0.05)
-    raise TimeoutError(f"nothing answers on port {port}")
+    what = f"does not answer after {seconds:.0f} s" if process.returncode is None else f"ended ({process.returncode})"
+    command = shlex.join(cast("list[str]", process.args))
+    raise RuntimeError(f"a server {what}: start it in a terminal to see why: {command}")

@@ -2,13 +2,13 @@
 
 import os
 import shutil
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-_ROOT = Path(__file__).parents[1]
-_SET_UP_HERE = [_ROOT / ".programs", _ROOT / ".venv-proxy/bin"]
+from tools import ROOT
+
+_SET_UP_HERE = [ROOT / ".programs", ROOT / ".venv-proxy/bin"]
 """Folders into which make installs programs."""
 
 

@@ -234,14 +234,15 @@ def all_tables(place: Path, parts: Sequence[str], shards: int, repeats: int) -> 
     large, small = place / "8 x 256 MiB", place / f"{shards} x 1 MiB"
     if {"checkpoint", "digests"} & set(parts):
         fill(large, 8, 256)
-    fill(small, shards, 1)
+    if {"shards", "artifacts"} & set(parts):
+        fill(small, shards, 1)
     with server() as s3:
         if "checkpoint" in parts:
             tables["A checkpoint: 8 files of 256 MiB, moto"] = compare(s3, large, False, repeats)
-        tables |= shard_tables(s3, "moto", small, parts, repeats)
+        tables |= shard_tables(s3, "moto", small, shards, parts, repeats)
     if rclone_version():
         with rclone(place / "served") as s3:
-            tables |= shard_tables(s3, "rclone", small, parts, repeats)
+            tables |= shard_tables(s3, "rclone", small, shards, parts, repeats)
     else:
         print("no tables for a compiled server, because rclone is not installed", file=sys.stderr)
     if "digests" in parts:
@@ -249,9 +250,9 @@ def all_tables(place: Path, parts: Sequence[str], shards: int, repeats: int) -> 
     return tables
 
 
-def shard_tables(s3: S3, name: str, folder: Path, parts: Sequence[str], repeats: int) -> dict[str, Table]:
+def shard_tables(s3: S3, name: str, folder: Path, shards: int, parts: Sequence[str], repeats: int) -> dict[str, Table]:
     """Measure rollout shards on one server, and return the tables by their titles."""
-    tables, count = {}, f"{len(list(folder.iterdir())):,}"
+    tables, count = {}, f"{shards:,}"
     if "shards" in parts:
         title = f"Rollout shards: {count} files of 1 MiB, {name}"
         tables[title] = compare(s3, folder, False, repeats)

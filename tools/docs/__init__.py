@@ -1,5 +1,5 @@
 """Commands that write the pages, pictures and the site of docs/. They run in a checkout, not in the package."""
 
-from pathlib import Path
+from tools import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"

@@ -38,7 +38,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     waiting = sorted({found for page, text in pages for found in _sources(page, text)})
     while waiting:
         path = waiting.pop()
-        uri = f"{_site_path(path)}"
+        uri = _site_path(path)
         if uri not in files.src_uris:
             files.append(File.generated(config, uri, content=_source_page(path)))
             if (ROOT / path).is_dir():

@@ -61,7 +61,7 @@ def proxy(server: S3, folder: Path, seed: int = 0) -> Iterator[Proxy]:
         subprocess.Popen(command, stdout=output, stderr=output) as process,
     ):
         try:
-            wait_until_open(port)
+            wait_until_open(process, port)
             running = Proxy(port, log)
             running.heal()
             yield running
