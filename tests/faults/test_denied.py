@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
-from tasks.store import Store
+from tasks.store import ArtifactRef, Store
 from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import PARTS, Killed, Step, assert_holds_only
@@ -96,13 +96,16 @@ def test_unreadable_parts_are_named_and_not_lost(own: str, guarded: Guarded, mon
 
 
 def test_a_refused_deletion_stops_no_step_and_is_named_by_gc(own: str, guarded: Guarded) -> None:
-    name = own.removeprefix("s3://")
-    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": f"arn:aws:s3:::{name}/*"}
-    guarded.s3.client().put_bucket_policy(Bucket=name, Policy=json.dumps({"Statement": [deny]}))
-    remote = Store.open(own)
-    assert remote.holds(Step().work(remote))
-    with pytest.raises(ArtifactError, match=rf"{own}/.*\(AccessDenied\): still there after its deletion"):
-        delete_garbage(remote, find_garbage(remote, hours=0))
+    name, remote = own.removeprefix("s3://"), Store.open(own)
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject"}
+    made: ArtifactRef | None = None
+    for objects in ("*", "rollouts/*/manifest.json"):
+        policy = {"Statement": [{**deny, "Resource": f"arn:aws:s3:::{name}/{objects}"}]}
+        guarded.s3.client().put_bucket_policy(Bucket=name, Policy=json.dumps(policy))
+        made = made or Step().work(remote)
+        with pytest.raises(ArtifactError, match=rf"{own}/.*\(AccessDenied\): still there after its deletion"):
+            delete_garbage(remote, find_garbage(remote, hours=0))
+        assert remote.holds(made), "of an artifact whose manifest stays, data was deleted"
 
 
 @pytest.mark.parametrize(

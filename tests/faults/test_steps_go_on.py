@@ -18,7 +18,7 @@ from tests.prepared import EVALUATE, IN_PARTS, OPTIMIZE, PROMPTS, VERIFY, Learne
 
 Step = Callable[[Store], ArtifactRef]
 OFTEN = OperationSettings(updates_per_checkpoint=1)
-STEPS = {"generate": 4, "verify": 2, "optimize": 4, "alternate": 8, "evaluate": 3}
+STEPS = {"generate": 4, "verify": 2, "optimize": 4, "alternate": 7, "evaluate": 3}
 """The number of parts that each step saves."""
 
 
@@ -28,8 +28,8 @@ def step_of(name: str, learner: Learner) -> Step:
         shard, *_ = prepared.prepare_stage(base, PROMPTS, 0, 0)
         return lambda store: generate_shard(store, IN_PARTS, policy, shard, 0, 0)
     if name == "alternate":
-        shards = prepared.prepare_stage(base, PROMPTS.model_copy(update={"prompts_per_stage": 12}), 0, 0)
-        inputs = (IN_PARTS, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
+        shards = prepared.prepare_stage(base, PROMPTS, 0, 0)
+        inputs = (IN_PARTS, VERIFY, OPTIMIZE, 2, policy, policy, shards, 0, 0, OFTEN)
         return lambda store: train_alternating(store, *inputs)
     if name == "evaluate":
         held_out = prepared.prepare_held_out(base, PROMPTS, 12)
@@ -58,13 +58,13 @@ def test_a_step_stopped_after_any_part_makes_the_same_artifact(learner: Learner,
         store.progress.clear()
 
 
-def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner) -> None:
+@pytest.mark.parametrize("refresh", [0, 1])
+def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner, refresh: int) -> None:
+    """The newest state is that before the second update on the second refresh."""
     base, _ = learner
-    step, store = step_of("alternate", learner), Store(base.ref, work="damaged")
-    undisturbed = step(base)
-    with kill_after(4), pytest.raises(Killed):
-        step(store)
-    for table in Path(base.root / "progress/damaged").glob("refresh-000000/*.parquet"):
+    step, store = step_of("alternate", learner), Store(base.ref, work=f"damaged-{refresh}")
+    undisturbed = step(store)
+    for table in Path(base.root / f"progress/damaged-{refresh}").glob(f"refresh-00000{refresh}/*.parquet"):
         table.write_bytes(b"")
     with kill_after(2), pytest.raises(Killed):
         step(store)

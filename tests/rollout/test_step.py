@@ -195,4 +195,7 @@ def test_what_the_engine_gives_up_is_counted(small: Small, monkeypatch: pytest.M
     updates = read_table(store.path(made) / "metrics.parquet").to_pylist()
     assert sum(row["responses"] for row in updates) == 24
     assert [row["response_tokens"] for row in updates] == [row["tokens"] / row["responses"] for row in updates]
+    sampler, other = policy.digest[:16], made.digest[:16]
+    with pytest.raises(DataError, match=f"sampled by policy {sampler}, but policy {other} .* Generate again"):
+        optimize_stage(store, settings, policy, made, [shard], verdicts, 0, 0)
     release()

@@ -59,6 +59,14 @@ def test_the_reference_of_a_kl_computes_as_the_policy_does(base: Path) -> None:
         assert torch.equal(buffer, plain)
 
 
+def test_a_gradient_that_is_not_finite_changes_no_weight(base: Path) -> None:
+    backend = load_trainer(base, settings(), 12, 0).backend
+    before = {name: weight.detach().clone() for name, weight in backend.weights()}
+    backend.backward(backend.model.get_input_embeddings().weight.sum() * np.inf, last=True)
+    assert not np.isfinite(backend.step(1.0, 1e-3))
+    assert all(torch.equal(before[name], weight) for name, weight in backend.weights())
+
+
 def test_the_state_of_a_weight_is_where_the_weight_is() -> None:
     """Kernels on a GPU want so; the device meta is another than the CPU on every machine."""
     made = trained_by(sharp_model(), "float32")

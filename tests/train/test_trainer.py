@@ -172,6 +172,10 @@ def test_responses_with_logp_that_is_not_finite_are_dropped(small: Small, respon
         with pytest.raises(GateError, match=rf"{dropped}.*max_dropped_share allows 1.0%") as caught:
             train(small, damaged)
         assert isinstance(caught.value, CollapseError) is (damaged is all_of_them)  # A study stores a collapse.
+    broken = trainer_of(small)
+    broken.backend.model.get_input_embeddings().weight.data.fill_(np.nan)
+    with pytest.raises(CollapseError, match=r"48 of 48 responses \(100.0%\)"):
+        broken.train(responses, batches(responses), 0)
     _, results, weights = train(small, some, max_dropped_share=0.05)
     assert results.dropped == results.unscored == 2
     assert sum(row["responses"] for row in results.rows) == 46
