@@ -78,7 +78,7 @@ def test_an_artifact_that_lost_its_manifest_is_missing_to_those_that_descend_fro
         assert found(check_store(any_store, wanted)) == {(str(run.verdicts[0]), "manifest.json")}
 
 
-def test_an_artifact_that_was_made_and_that_nothing_descends_from_is_missing(any_store: Store) -> None:
+def test_the_lost_result_of_a_step_is_missing_although_nothing_descends_from_it(any_store: Store) -> None:
     made = run_once(any_store.ref, "t", "1", write, "made")
     assert not check_store(any_store, None).faults
     files_of(any_store).rm_file(f"{made}/manifest.json")

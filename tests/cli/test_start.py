@@ -96,7 +96,7 @@ def test_a_plan_starts_with_given_inputs(admin: Admin, options: Options, capsys:
     assert "http://console.example:8088/console/projects/mu-grpo/domains/development/executions/f1" in told
 
 
-def test_settings_that_overrides_make_right_are_for_the_workflow_to_check(admin: Admin, options: Options) -> None:
+def test_wrong_settings_that_overrides_correct_are_sent_to_the_workflow(admin: Admin, options: Options) -> None:
     wrong, right = "operation={updates_per_checkpoint: many}", "overrides=operation.updates_per_checkpoint=2"
     start("smoke", [wrong, right], options, wait=False)
     assert f"overrides={inputs(admin)['overrides']}" == right

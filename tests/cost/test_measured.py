@@ -189,7 +189,7 @@ def test_a_run_of_another_kind_is_refused(change: str, message: str, finished_ru
         measure(override(one.run, change), one.store, ASSUMED)
 
 
-def test_a_run_of_the_other_workflow_serves_where_there_is_no_other(finished_runs: dict[str, FinishedRun]) -> None:
+def test_rates_are_those_of_the_other_workflow_where_this_one_has_no_run(finished_runs: dict[str, FinishedRun]) -> None:
     for name, other in (("grpo", "mu_grpo"), ("mu_grpo", "grpo")):
         rates, told = measure(finished_runs[other].run, finished_runs[name].store, ASSUMED)
         assert bool(rates.each.switch_seconds) == (name == "grpo")

@@ -123,7 +123,7 @@ def test_a_browser_shows_every_figure_and_nothing_too_wide(page, tmp_path):
     assert_allowed(page, tmp_path)
 
 
-def test_the_parts_are_those_of_the_reproduction_and_else_the_latest(store, laboratory):
+def test_a_page_has_the_parts_of_its_reproduction_or_else_the_latest(store, laboratory):
     def write(kind, parents, title=""):
         with store.write(kind, settings={}, parents=parents, seed=0) as draft:
             laboratory[0].model_copy(update={"title": title, "problems": 8}).save(draft.path)

@@ -25,7 +25,7 @@ def test_texts_of_tokens_make_the_text(text):
     assert "".join(texts) == text
 
 
-def test_a_character_of_several_tokens_is_shown_at_its_last_also_where_it_is_cut_off():
+def test_a_character_of_several_tokens_is_shown_at_the_last_of_them():
     ids = BYTES.encode("a漢b").ids
     assert texts_of(ids) == ["a", "", "", "漢", "b"]
     assert texts_of(ids[:-2]) == ["a", "", "\ufffd"]

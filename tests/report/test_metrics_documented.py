@@ -37,7 +37,7 @@ def test_every_column_of_a_row_is_named(rows):
     assert columns - NAMED == set()
 
 
-def test_numbers_of_stages_rollouts_evaluations_and_other_tables_are_named():
+def test_every_number_of_stages_evaluations_and_tables_is_documented():
     sample = {"sample_index": 0, "outcome": "correct", "shows_working": True, "level": 2, "response_tokens": 5}
     sample |= {"finish_reason": "stop"}
     evaluation = measure([sample, {**sample, "sample_index": -1}], [0], 1, "held_out")

@@ -158,7 +158,7 @@ def test_time_of_earlier_attempts_counts(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("context", "kills"), [("defer_sigterm", 2), ("nullcontext", 1)])
-def test_the_second_sigterm_ends_a_process_that_defers_it_and_the_first_one_any_other(context: str, kills: int) -> None:
+def test_sigterm_ends_a_process_at_once_or_if_it_is_deferred_the_second_time(context: str, kills: int) -> None:
     code = f"""
 import os, signal
 from contextlib import nullcontext

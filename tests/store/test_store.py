@@ -139,7 +139,7 @@ def test_a_marker_without_an_id_is_named(tmp_path: Path, bucket: str, text: str,
             Store.open(uri, create=False)
 
 
-def test_a_file_elsewhere_that_cannot_be_read_is_not_told_as_the_store(store: Store) -> None:
+def test_an_unreadable_file_outside_of_the_store_is_not_blamed_on_the_store(store: Store) -> None:
     """Otherwise an unreadable input would be answered with another store to choose."""
 
     def fail(error: OSError) -> None:

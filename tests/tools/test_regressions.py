@@ -9,7 +9,7 @@ def measured() -> Measurement:
     return Measurement("one", "Some work.", "x/s", ways, bars)
 
 
-def test_a_regression_is_one_of_a_ratio_in_its_direction_or_of_a_bar_on_a_unit() -> None:
+def test_a_ratio_regresses_against_its_baseline_and_a_time_against_its_requirement() -> None:
     kept, worse, slower = measured(), measured(), measured()
     worse.ratios[:] = [Ratio("ours", "theirs", [1.4], 1.6), Ratio("ours", "1 s", [0.9], 1.0, at_most=True)]
     assert worse.regressions(kept) == ["one: ours / theirs is 1.4, the baseline is 1.5; allowed: 5 % worse"]

@@ -28,7 +28,7 @@ def loop_of(
     return Colocated(store, ROLLOUT, verify, optimize, 4, policy, policy, shards, 0, 0)
 
 
-def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(small: Small, shards: list[ArtifactRef]) -> None:
+def test_failures_are_limited_over_a_stage_not_over_a_refresh(small: Small, shards: list[ArtifactRef]) -> None:
     alike = {"response_token_ids": [1], "finish_reason": "stop"}
     responses = [{"prompt_id": f"p{place // 4}", "sample_index": place % 4, **alike} for place in range(16)]
     table = to_table(responses, ROLLOUTS)

@@ -57,7 +57,7 @@ def test_all_presets_start_from_the_same_rollouts(start) -> None:
     assert one["tokens"][0] == other["tokens"][0]
 
 
-def test_a_limit_that_the_key_of_a_study_leaves_out_makes_no_result(start) -> None:
+def test_a_limit_that_is_not_in_the_key_of_a_study_ends_it_without_a_result(start) -> None:
     with pytest.raises(GateError, match="max_logp_mismatch"):
         run(start, 2, 4, "optimize.max_logp_mismatch=1e-12")
 

@@ -67,7 +67,7 @@ def test_only_the_hanging_answers_are_lost():
         assert verdict.outcome == expected, i
 
 
-def test_a_worker_near_its_memory_limit_is_replaced_and_its_verdict_wrong_does_not_count():
+def test_near_the_memory_limit_a_judge_is_replaced_and_a_wrong_answer_counts_as_crashed():
     # What a worker needs for itself is more than half of this, so that every answer seems to come near the limit.
     with Verifier(settings(workers=1, memory_mib=100)) as verifier:
         outcomes, judges = [], set()

@@ -80,7 +80,7 @@ def test_a_missing_or_wrong_input_is_named(copied: Runner, workflow: str, option
     assert steps(done.stdout) == []
 
 
-def test_the_latest_run_that_generated_once_a_stage_is_trained_again(tmp_path: Path) -> None:
+def test_the_latest_staged_run_is_chosen_to_be_trained_again(tmp_path: Path) -> None:
     store, settings = Store.open(tmp_path), RunSettings.read(CONFIG)
     staged = make_finished_run(store, preset="mu_grpo", settings=settings.result_values())
     turns = make_finished_run(store, settings={**settings.result_values(), "updates_per_rollout": 4})
