@@ -22,10 +22,9 @@ def test_generated_parts_of_pages_are_up_to_date(page: str, marks: str) -> None:
     assert part == PARTS[page, marks](), RENEW
 
 
-def test_the_readme_shows_the_workflow() -> None:
+def test_the_picture_of_the_workflow_is_up_to_date() -> None:
     kept = graphs.PICTURE.read_text(encoding="utf-8")
     assert texts(kept) == texts(graphs.picture()), "renew it: make graph"
-    assert "docs/mu_grpo.svg" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_site_is_built_with_all_its_links_and_without_a_network(tmp_path: Path) -> None:
