@@ -70,7 +70,8 @@ def test_runs_end_with_the_command(how: signal.Signals, tmp_path: Path) -> None:
     assert running.returncode == (130 if how == signal.SIGTERM else -how)
     assert told.startswith("Stopped. Start the same command again: it continues") or how == signal.SIGKILL
     assert runs
-    until(lambda: have_ended(runs), seconds=60)
+    until(lambda: have_ended(runs), seconds=120)
+    assert not [*tmp_path.glob("study/*")], "a run went on to its end"
 
 
 @pytest.mark.parametrize(("how", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)])

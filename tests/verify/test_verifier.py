@@ -66,7 +66,7 @@ def test_an_interrupted_call_leaves_nothing_for_the_next_one():
         (worker,) = verifier._workers
 
         def interrupt() -> None:
-            assert eventually(lambda: worker._sent)
+            until(lambda: worker._sent)
             os.kill(os.getpid(), signal.SIGINT)
 
         threading.Thread(target=interrupt).start()
