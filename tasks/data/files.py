@@ -182,18 +182,19 @@ def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
         if source.id or fields.get(_ID) is not None:
             partial["prompt_id"] = _text_of(fields, source.id or _ID, source)
         chat = _messages(fields.get(source.prompt), source.prompt)
+        messages = json.dumps(chat, ensure_ascii=False, default=str) if chat else None
         prompt = _user_texts(chat) if chat else _text_of(fields, source.prompt, source)
         answers = fields.get(source.answer)
         if answers and isinstance(answers, list) and kind != "math" and source.gold == "plain":
             fields[source.answer] = json.dumps(answers, ensure_ascii=False, default=str)
         text = _text_of(fields, source.answer, source, several=True)
+        digest = hashlib.sha256((messages or prompt).encode()).hexdigest()  # ValueError for half of a surrogate pair.
     except ValueError as error:
         return partial, str(error)
     answer = _gold(text, source, kind)
     if not answer:
         return partial, f"{source.answer} holds no answer for source.gold {source.gold}: {text[:80]!r}"
-    messages = json.dumps(chat, ensure_ascii=False) if chat else None
-    name = partial.get("prompt_id") or hashlib.sha256((messages or prompt).encode()).hexdigest()[:16]
+    name = partial.get("prompt_id") or digest[:16]
     row = {"prompt_id": name, "prompt": prompt, "answer": answer, "level": _level(fields.get(_LEVEL))}
     return row | {"messages": messages} if messages else row, ""
 
@@ -225,7 +226,6 @@ def _messages(value: Any, field: str) -> list[dict[str, str]]:
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise ValueError(f"{field} has the message {str(message)[:80]!r}; allowed: texts as role and content")
-        message["content"].encode()  # It raises ValueError for half of a surrogate pair.
     if messages[-1]["role"] == "assistant":
         raise ValueError(f"{field} ends with a message of the assistant. Remove it: the policy writes this message")
     if not _user_texts(messages).strip():

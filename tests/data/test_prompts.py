@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -172,6 +173,10 @@ BAD_ROWS = [
     ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
     ('{"prompt": "a", "answer": {"b": 1}}', r"line 1: answer is an object, .*; found \['answer.b', 'prompt'\]"),
     ('{"prompt": "\\ud800", "answer": "1"}', "line 1: .* can't encode .* surrogates not allowed"),
+    (
+        '{"prompt": [{"role": "user", "content": "a", "name": "\\ud800"}], "answer": "1"}',
+        "line 1: .* can't encode .* surrogates not allowed",
+    ),
 ]
 
 
@@ -282,6 +287,16 @@ def test_rows_in_the_format_of_verl(store: Store, tmp_path: Path, suffix: str) -
     assert all(row["chat"] and row["messages"] for row in rows(store, [shard]))
     with pytest.raises(DataError, match=r"template: 'Q: \{prompt\}', but prompts are messages"):
         prepare_stage(store, settings.model_copy(update={"template": "Q: {prompt}"}), 0, 0)
+
+
+def test_fields_of_messages_that_json_has_no_type_for_are_texts(tmp_path: Path) -> None:
+    """Logs of chats have the time of each message."""
+    message = {"role": "user", "content": "What is 1+1?", "time": datetime(2026, 1, 2, 3, 4, 5), "hash": b"ab"}
+    path = tmp_path / "p.parquet"
+    path.write_bytes(parquet([{"prompt": [message], "answer": "2"}]))
+    ((row,), unusable) = read_rows([(path, "mine")], SourceSettings(path=str(path)), "math")
+    assert json.loads(row["messages"]) == [{**message, "time": "2026-01-02 03:04:05", "hash": "b'ab'"}]
+    assert unusable == []
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
