@@ -220,7 +220,11 @@ def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
 
 
 def _first_problems(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
-    """Return the first ``problems`` rows, or raise DataError if there are fewer, unless they are held-out prompts."""
+    """Return the first ``problems`` rows; fewer, but not none, if they are held-out prompts.
+
+    Raises:
+        DataError: there are no rows or too few, or rows of a whole source are unusable.
+    """
     wanted = settings.problems or len(rows)
     lacking = len(rows) < wanted and settings.name != HELD_OUT
     # With a share, the training set of the same source reports the unusable rows.
@@ -232,6 +236,11 @@ def _first_problems(rows: list[Row], unusable: Sequence[Unusable], settings: Ben
         raise DataError(
             f"evaluate.problems: {wanted}, but no prompt is held out. To fix it: raise prompts.held_out_share, or name "
             "other benchmarks in evaluate.benchmarks."
+        )
+    if not rows:
+        raise DataError(
+            f"{_setting(settings)}: its source has no problems. To fix it: raise source.share, or "
+            "source.arithmetic.held_out_share of generated problems."
         )
     if lacking:
         raise DataError(

@@ -157,10 +157,12 @@ class DeepSpeedSettings(BackendSettings):
     def _read(cls, value: Any) -> Any:
         """Return the configuration as JSON with sorted keys, so that no path is part of a cache key."""
         try:
-            if isinstance(value, str) and value and not value.lstrip().startswith("{"):
-                value = Path(value).read_text(encoding="utf-8")
-            content = json.loads(value) if isinstance(value, str) and value else value
-            return json.dumps(content, sort_keys=True) if isinstance(content, dict) else value
+            if isinstance(value, str) and value:
+                text = value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8")
+                value = json.loads(text)
+                if not isinstance(value, dict):
+                    raise ValueError(f"{text[:80]!r} is no JSON object")
+            return json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"cannot be read: {error}; allowed: DeepSpeed's JSON or the path of a file with it"

@@ -22,6 +22,13 @@ def test_every_file_of_deepspeed_is_taken(path: Path) -> None:
     assert BackendSettings.model_validate_json(settings.model_dump_json()) == settings
 
 
+@pytest.mark.parametrize("content", ["[1]", "2", '"stage 2"', ""])
+def test_a_file_of_deepspeed_without_an_object_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "zero.json").write_text(content)
+    with pytest.raises(SettingsError, match=r"deepspeed: got '.*zero.json'; cannot be read: .*allowed: DeepSpeed's"):
+        BackendSettings.parse({"kind": "deepspeed", "deepspeed": str(tmp_path / "zero.json")})
+
+
 def test_a_policy_is_evaluated_by_the_engine_of_the_rollouts_unless_told() -> None:
     run = RunSettings.read(ROOT / "configs/tiny-cpu.yaml", "rollout.engine.kind=vllm")
     assert run.evaluate.engine is None
