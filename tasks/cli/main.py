@@ -303,7 +303,10 @@ def compare(
 
     runs = all_runs(_open(store), seed)
     if len(runs) < 2:
-        raise DataError(f"{store}: only one finished run in this store; two are needed. Start another run in it.")
+        found, fix = "one finished run in this store", "Start another run in it"
+        if seed is not None:
+            found, fix = f"one finished run with seed {seed} in this store", f"{fix}, or leave --seed out"
+        raise DataError(f"{store}: only {found}; two are needed. {fix}.")
     print(side_by_side(runs, Console().width if sys.stdout.isatty() else None))
 
 

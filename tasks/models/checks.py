@@ -41,7 +41,9 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
         raise DataError(f"{path}: no tokenizer ({', '.join(_TOKENIZER_FILES)}). Save the model's tokenizer there.")
     for file in tokenizer:
         check_fetched(file, str(file))
-    _check_kind(path, read_json(path / "config.json"), trust_remote_code)
+    config = read_json(path / "config.json")
+    with explain(cannot_load(path, "config.json"), FETCH_AGAIN):
+        _check_kind(path, config, trust_remote_code)
     if (path / GENERATION).is_file():
         settings = read_json(path / GENERATION)
         with explain(cannot_load(path, GENERATION), "Correct the file, or delete it."):
@@ -69,10 +71,10 @@ def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> 
             "know. Install the version that the model asks for, or take another policy."
         )
     if kind not in CONFIG_MAPPING and not trust_remote_code:
+        files = ", ".join(sorted({str(name) for name in code.values()}))
         raise DataError(
-            f"{path}: a {kind} model is defined by Python files that come with it "
-            f"({', '.join(sorted(set(code.values())))}). They are not run unless policy.trust_remote_code: true asks "
-            "for it."
+            f"{path}: a {kind} model is defined by Python files that come with it ({files}). They are not run unless "
+            "policy.trust_remote_code: true asks for it."
         )
     if quantized := config.get("quantization_config"):
         raise DataError(

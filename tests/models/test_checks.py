@@ -117,6 +117,12 @@ def vocabulary(folder: Path, change: Callable[[dict[str, Any]], object]) -> None
         (config(model_type="t5"), "a t5 model is not a causal language model"),
         (config(hidden_size="large"), r"cannot load config\.json: .*'hidden_size' expected int, got str"),
         (config(num_hidden_layers=9), r"cannot load config\.json: .*`num_hidden_layers` \(9\) must be equal"),
+        (config(model_type=["qwen3"]), r"cannot load config\.json: TypeError: unhashable type: 'list'\. Fetch"),
+        (config(quantization_config="fp8"), r"cannot load config\.json: AttributeError: .* Fetch"),
+        (
+            config(model_type="mine", auto_map={"AutoTokenizer": ["tokens.Slow", None]}),
+            r"a mine model is defined by Python files that come with it \(\['tokens\.Slow', None\]\)\. They",
+        ),
         (config(quantization_config={"quant_method": "fp8"}), r"its weights are quantized \(fp8\).* in bfloat16"),
         (weight(math.nan, torch.float32), NOT_FINITE),
         (weight(-math.inf, torch.bfloat16), NOT_FINITE),

@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 
+from tasks.cli.main import compare as compare_command
 from tasks.cli.runs import all_runs
 from tasks.errors import DataError
 from tasks.evaluate.statistics import Interval
@@ -166,9 +167,11 @@ def test_runs_of_one_seed_and_two_models_are_told_apart(mu_grpo, grpo):
         comparison_markdown({"Mu-GRPO": [one, other]})
 
 
-def reported(store: Store, summary: RunSummary, settings: dict, evaluations: list[ArtifactRef]) -> ArtifactRef:
+def reported(
+    store: Store, summary: RunSummary, settings: dict, evaluations: list[ArtifactRef], seed: int = 0
+) -> ArtifactRef:
     files = {"summary.json": summary.model_dump_json(), "settings.json": json.dumps(settings)}
-    return write(store, "report", files, settings, {"evaluations": evaluations}, algorithm="mu_grpo")
+    return write(store, "report", files, settings, {"evaluations": evaluations}, seed, algorithm="mu_grpo")
 
 
 def test_runs_differ_by_settings_or_evaluations_and_a_report_rendered_again_is_the_same_run(mu_grpo, tmp_path):
@@ -182,6 +185,17 @@ def test_runs_differ_by_settings_or_evaluations_and_a_report_rendered_again_is_t
     runs = all_runs(store)
     assert {run.report for run in runs} == {str(ref) for ref in made[1:]}
     assert "mu_grpo, mu 32, optimize.max_grad_norm 2" in results_page(runs)
+
+
+def test_a_run_that_is_alone_is_compared_with_none(mu_grpo, tmp_path):
+    store, summary, settings = Store.open(tmp_path), summary_of(mu_grpo), {"optimize": {"preset": "mu_grpo"}}
+    evaluations = [ArtifactRef(kind="evaluation", digest="a" * 64)]
+    reported(store, summary, settings, evaluations)
+    with pytest.raises(DataError, match=r"only one finished run in this store; two are needed\. Start another"):
+        compare_command(str(tmp_path))
+    reported(store, summary.model_copy(update={"wall_clock": 1.0}), settings, evaluations, seed=1)
+    with pytest.raises(DataError, match=r"only one finished run with seed 1 in this store; .* or leave --seed out"):
+        compare_command(str(tmp_path), seed=1)
 
 
 def test_markdown_over_seeds(mu_grpo, grpo, tmp_path):
