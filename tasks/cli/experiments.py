@@ -88,7 +88,7 @@ def reproduction(
     planned = experiment.runs(opened.ref.uri, " ".join([*(overrides or []), text]))
     reports = find_reports(opened, planned)
     runs = [load_run(opened, run, report) for run, report in reports.items()]
-    result = compare_finished(opened, experiment, planned, runs)
+    result = compare_finished(opened, experiment, runs)
     print(result)
     parts = find_parts(opened, list(reports.values())) if page or docs else []
     if page is not None:

@@ -16,7 +16,7 @@ from tasks.experiments.page import write_page
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
 from tasks.experiments.runs import SystemRun, by_system, load_run, pairs_by_baseline
 from tasks.experiments.speedup import speeds_of, split_causes, times_of
-from tasks.settings.experiment import ExperimentSettings, NamedRun
+from tasks.settings.experiment import ExperimentSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ACCURACY_FILE
 
@@ -39,26 +39,24 @@ def compare_runs(
         ArtifactError: an artifact is missing or corrupted.
         DataError: the runs were not evaluated on the same problems.
     """
-    planned = experiment.named_runs
     parents = {"reports": list(reports), "laboratory": list(laboratory)}
     with store.write("reproduction", settings=experiment.result_values(), parents=parents, seed=0) as draft:
-        runs = [load_run(store, run, report) for run, report in zip(planned, reports, strict=True)]
-        result = compare_finished(store, experiment, planned, runs)
+        runs = [load_run(store, run, report) for run, report in zip(experiment.named_runs, reports, strict=True)]
+        result = compare_finished(store, experiment, runs)
         result.save(draft.path)
         write_page(draft.path, result, runs, [LaboratoryResult.load(store, ref) for ref in laboratory])
         draft.facts.update(runs=len(runs), models=result.models, systems=result.systems, seeds=result.seeds)
     return draft.ref
 
 
-def compare_finished(
-    store: Store, experiment: ExperimentSettings, planned: Sequence[NamedRun], runs: Sequence[SystemRun]
-) -> ReproductionResult:
-    """Compare the finished runs among the planned ones.
+def compare_finished(store: Store, experiment: ExperimentSettings, runs: Sequence[SystemRun]) -> ReproductionResult:
+    """Compare the finished runs of an experiment, and name the missing ones.
 
     Raises:
         ArtifactError: an evaluation is missing or corrupted.
         DataError: there is no run, or the runs were not evaluated on the same problems.
     """
+    planned = experiment.named_runs
     if not runs:
         raise DataError(
             f"{store.ref.uri}: none of the {len(planned)} runs is there. To fix it, start them or name another store."

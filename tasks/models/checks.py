@@ -83,7 +83,7 @@ def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> 
         )
 
 
-def check_model(path: Path, chat: bool = False) -> None:
+def check_model(path: Path, chat: bool) -> None:
     """Check that a folder has a causal language model and a tokenizer that takes prompts; its code is run.
 
     Raises:

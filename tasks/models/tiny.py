@@ -12,7 +12,7 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from tasks.data.arithmetic import BOXED, CHARACTERS, Form, Problem
+from tasks.data.arithmetic import CHARACTERS, Form, Problem
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.process.logs import bar
@@ -23,7 +23,7 @@ _CHUNK_TOKENS = 4096
 _RISE_UPDATES = 20
 
 
-def build_tokenizer(form: Form = BOXED) -> PreTrainedTokenizerFast:
+def build_tokenizer(form: Form) -> PreTrainedTokenizerFast:
     """Build a tokenizer with a token for each character, for both ends of an answer, and two special tokens."""
     brackets = [bracket for bracket in (form.opening, form.closing) if bracket not in CHARACTERS]
     texts = [form.opening, *CHARACTERS, *brackets[1:]]
@@ -68,7 +68,7 @@ def warm_start(
     problems: list[Problem],
     settings: WarmStartSettings,
     seed: int,
-    form: Form = BOXED,
+    form: Form,
 ) -> float:
     """Train the model on solutions, then on solutions and guesses; return the last cross-entropy per token.
 

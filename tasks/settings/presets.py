@@ -29,6 +29,6 @@ MODIFIERS: dict[str, Preset] = {name: _preset(**fields) for name, fields in _FIL
 """Modifiers by name: corrections for an engine whose probabilities differ from the trainer's."""
 
 
-def resolve(preset: str, modifier: str = "none") -> dict[str, Any]:
+def resolve(preset: str, modifier: str) -> dict[str, Any]:
     """Return the row of a preset, with the row of a modifier merged in."""
     return ObjectiveSettings.merge(PRESETS[preset].row, MODIFIERS[modifier].row)
