@@ -20,6 +20,7 @@ from tasks.cli.experiments import OverridesOption, laboratory, reproduction
 from tasks.errors import DataError, SettingsError, UserError
 from tasks.process.logs import replace_unencodable_text
 from tasks.settings import RunSettings
+from tasks.settings.run import STAGES
 
 if TYPE_CHECKING:
     from tasks.store import Store
@@ -50,7 +51,9 @@ def plan(
     config: Config,
     overrides: Overrides = None,
     text: OverridesOption = "",
-    stages: Annotated[int, typer.Option(min=1, help="Number of stages of the workflow; mu_grpo has 4.")] = 4,
+    stages: Annotated[
+        int, typer.Option(min=1, help=f"Number of stages of the workflow; mu_grpo has {STAGES}.")
+    ] = STAGES,
     gpus: Annotated[
         int | None, typer.Option(min=0, help="Estimate time, storage and price on this many GPUs; 0: on this machine.")
     ] = None,
