@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
-from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,10 +126,6 @@ def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[C
     """
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(_PRELOADED)
-    # Ctrl-C reaches the server too, which would show where in its imports it was.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ensure_running()
-    signal.signal(signal.SIGINT, before)
     waiting = list(reversed(commands))
     running: dict[int, tuple[Command, ForkServerProcess]] = {}
     while waiting or running:
