@@ -96,7 +96,7 @@ def _code(tree: ast.AST) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             body[:] = [one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
-    return ast.dump(tree)
+    return ast.dump(tree).replace(", type_params=[]", "")  # Python 3.12 and later have this field.
 
 
 @cache
