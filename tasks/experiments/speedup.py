@@ -77,8 +77,8 @@ def speeds_of(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str
 def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
     """Return the seconds of a run of a baseline over those of a run of the reference.
 
-    The level of the baseline is its accuracy at the end. A ratio is None if either is 0, as if no trained policy of the
-    reference reaches that level.
+    The level of the baseline is its accuracy at the end. A ratio is None if either time is 0, which
+    means for this level that no trained policy of the reference reaches it.
     """
     level = theirs.history.evaluated[-1].accuracy.value
     seconds = {

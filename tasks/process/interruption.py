@@ -18,7 +18,7 @@ CALL_SECONDS = 100.0
 """Seconds after SIGTERM in which a call of an engine may end, so that its responses are saved; a little less than the
 grace periods of k8s/base/pod-templates/rollout.yaml and evaluate.yaml."""
 STOPPED = "Stopped. Start the same command again: it continues from the last state that was saved."
-"""What a command prints after Ctrl-C."""
+"""Message that a command prints after Ctrl-C."""
 _STOP = threading.Event()
 _stop_time = 0.0
 _DEFERS = "defers_sigterm"

@@ -63,7 +63,8 @@ class ScoredResponses:
     def score(self, earlier_updates: int, reference: Scorer | None, checkpoints: Checkpoints | None) -> None:
         """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the reference.
 
-        ``checkpoints`` saves the columns, or has them already; for ``earlier_updates`` see its method ``load_logp``.
+        ``checkpoints`` saves the columns, or has them already; ``earlier_updates`` is the number of the
+        stage's updates before these responses.
         """
         known = checkpoints.load_logp(earlier_updates) if checkpoints else {}
         self.add(known or {"behavior": self.logp_of(self.batches, self.backend, "logp")})

@@ -21,8 +21,8 @@ from tasks.verify.notation import (
     is_compound,
     letters,
     readings,
+    split_list_in_text,
     without_modulus,
-    without_numbers_in_text,
 )
 from tasks.verify.verdicts import Outcome
 from tasks.verify.words import mixed_text, plain_text, without_named_sets, words
@@ -106,7 +106,7 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     Raises:
         Exception: math-verify cannot compare the two.
     """
-    gold, answer = (without_numbers_in_text(without_named_sets(text)) for text in (gold, answer))
+    gold, answer = (split_list_in_text(without_named_sets(text)) for text in (gold, answer))
     if is_compound(gold) or is_compound(answer):
         return Outcome.CORRECT if plain_text(gold) == plain_text(answer) else Outcome.WRONG
     expected = words(gold)

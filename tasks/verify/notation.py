@@ -434,8 +434,8 @@ def is_compound(text: str) -> bool:
     return _SEQUENCE.fullmatch(text) is not None or any(pattern.search(text) for pattern in patterns)
 
 
-def without_numbers_in_text(text: str) -> str:
-    r"""Return an answer such as ``5\text{ and 6}`` as ``5\text{ and }6``, whose numbers are a list."""
+def split_list_in_text(text: str) -> str:
+    r"""Move the last number of a list out of its text: ``5\text{ and 6}`` becomes ``5\text{ and }6``."""
     return _LIST_IN_TEXT.sub(
         lambda found: rf"{found[1]}}}{found[2]}" + (rf"\text{{ {found[3]}}}" if found[3] else ""), text
     )
