@@ -77,7 +77,7 @@ PROGRAMS := chromium mmdebstrap podman runc
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 system-programs: ## install the programs besides Python that tests need
 	@[ -x .programs/versitygw ] || command -v versitygw >/dev/null || { command -v go >/dev/null \
-	  && GOBIN=$(CURDIR)/.programs go install $(VERSITYGW); } \
+	  && GOBIN="$(CURDIR)/.programs" go install $(VERSITYGW); } \
 	  || echo "missing: versitygw, which go install $(VERSITYGW) builds; tests that need it will be skipped"
 	@[ -x .programs/promtool ] || command -v promtool >/dev/null || { mkdir -p .programs && cd .programs \
 	  && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } \

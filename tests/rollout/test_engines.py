@@ -66,6 +66,23 @@ def run(engine: Engine, requests: Sequence[Request], sampling: Sampling = TWENTY
     return engine.generate(requests, sampling, lambda *_: None)
 
 
+# This test is the first one, because vLLM takes its environment from an engine that is open in the same process.
+@pytest.mark.skipif("vllm" not in KINDS, reason="vLLM is not installed here")
+def test_vllm_whose_process_is_killed_is_an_error(
+    policy_folder: Path, requests: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")  # as on a GPU
+    engine = load_engine(policy_folder, EngineSettings.parse(fast("vllm")))
+
+    def kill(_responses: int, _tokens: int) -> None:
+        for child in active_children():
+            child.kill()
+
+    with pytest.raises(DeviceError, match="vLLM's process ended while it generated"):
+        engine.generate(requests, TWENTY, kill)
+    engine.close()
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
 def test_tokens_and_logp_are_those_of_a_full_forward_pass(
     engine: Engine, requests: list[Request], policy_folder: Path, temperature: float
@@ -263,20 +280,4 @@ def test_impossible_settings_of_vllm_are_refused(policy_folder: Path, settings: 
 def test_vllm_reserves_for_sequences_of_the_length_that_is_asked_for(policy_folder: Path) -> None:
     engine = load_engine(policy_folder, EngineSettings.parse({**fast("vllm"), "max_model_len": 40}))
     assert engine.context_tokens == 40
-    engine.close()
-
-
-@pytest.mark.skipif("vllm" not in KINDS, reason="vLLM is not installed here")
-def test_vllm_whose_process_is_killed_is_an_error(
-    policy_folder: Path, requests: list[Request], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")  # as on a GPU
-    engine = load_engine(policy_folder, EngineSettings.parse(fast("vllm")))
-
-    def kill(_responses: int, _tokens: int) -> None:
-        for child in active_children():
-            child.kill()
-
-    with pytest.raises(DeviceError, match="vLLM's process ended while it generated"):
-        engine.generate(requests, TWENTY, kill)
     engine.close()
