@@ -68,6 +68,8 @@ _CREDENTIALS = {
 }
 """Problems and their fixes, by the server's error code."""
 _NO_BUCKET = ("NoSuchBucket", "InvalidBucketName")
+_TOO_SHORT = "InvalidRange"
+"""The server's error code for bytes behind the end of an object."""
 
 _API = create_loader()
 """The description of S3's API. It is read once, because reading it takes most of the time of connecting."""
@@ -119,7 +121,7 @@ def _credentials_problem(error: BaseException) -> str:
 
 
 def _transient(error: BaseException) -> bool:
-    if _credentials_problem(error) or _code(error) in _NO_BUCKET or _exists_already(error):
+    if _credentials_problem(error) or _code(error) in (*_NO_BUCKET, _TOO_SHORT) or _exists_already(error):
         return False
     if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError | PartialCredentialsError):
         return False
@@ -368,7 +370,13 @@ class Bucket:
             return undamaged
 
     def _part(self, key: str, start: int, end: int) -> bytes:
-        return bytes(self._retried(self._fs.cat_file, self._path(key), start=start, end=end))
+        """Return bytes of an object; none where it is shorter, so that its digest shows the damage."""
+        try:
+            return bytes(self._retried(self._fs.cat_file, self._path(key), start=start, end=end))
+        except OSError as error:
+            if _code(error) != _TOO_SHORT:
+                raise
+            return b""
 
     def _has_digest(self, key: str, digest: str) -> bool:
         try:

@@ -68,7 +68,8 @@ def test_a_part_of_a_newer_version_is_refused_and_kept(tmp_path: Path) -> None:
     assert json.loads(manifest.read_text()) == newer
 
 
-def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
+@pytest.mark.parametrize("left", [b"erofeb", b""])
+def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3, left: bytes) -> None:
     """States after 480 and 512 updates are lost on S3, training starts anew, and its states are kept."""
     store = Store(Store.open(bucket).ref, work="key")
     put(store, 480, "before")
@@ -76,7 +77,7 @@ def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
     keys = [key for key in s3.keys(bucket) if key.endswith("state.txt")]
     assert len(keys) == 2
     for key in keys:
-        s3.put(f"{bucket}/{key}", b"erofeb")
+        s3.put(f"{bucket}/{key}", left)
     shutil.rmtree(store.root)
     assert newest(store) is None
     put(store, 32, "after")

@@ -84,6 +84,9 @@ def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeyp
     assert not (store.root / ref.folder / "sub/data.txt").exists()
     s3.client().put_object(**place, Body=b"hell")
     assert not store.holds(ref), "the object has another size"
+    s3.client().put_object(**place, Body=b"")
+    with pytest.raises(ArtifactError, match=r"sub/data.txt: corrupted"):
+        store.path(ref)
     s3.client().delete_object(**place)
     assert not store.holds(ref)
     with pytest.raises(ArtifactError, match=rf"{bucket}/{ref.folder}/sub/data.txt: missing, but the manifest names it"):
