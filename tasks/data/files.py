@@ -31,6 +31,8 @@ _BATCH = 4096
 _START = 4096
 """Bytes at the start of a file that tell a JSON array from JSON lines."""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_AROUND = re.compile(r"^[\s$]+|(?:\s|(?<!\\)\$)+$")
+"""Spaces and dollar signs around a formula; a dollar sign after a backslash belongs to it, as in ``5\\$``."""
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
 """Decimal exponents of the numbers that are written without an exponent."""
@@ -276,13 +278,13 @@ def _gold(text: str, source: SourceSettings, kind: str) -> str:
     elif text.lstrip().startswith('["'):  # Skywork-OR1 has lists of answers as JSON.
         with suppress(ValueError, RecursionError):
             text = _text(json.loads(text), source.answer, several=True)
-    return text.strip().strip("$").strip()
+    return _AROUND.sub("", text)
 
 
 def _text(value: Any, field: str, several: bool = False) -> str:
     """Return a text or a number as a text; with ``several``, also a list of answers, joined by commas."""
     if several and isinstance(value, list):
-        return ", ".join(_text(answer, field).strip().strip("$") for answer in value)
+        return ", ".join(_AROUND.sub("", _text(answer, field)) for answer in value)
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -160,6 +160,8 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
         ("amc23", [{"question": "q", "answer": "27.0"}], ["27.0"]),
         ("amc23", [{"question": "q", "answer": r'["\\frac{1}{2}", "$1,000$"]'}], [r"\frac{1}{2}, 1,000"]),
         ("amc23", [{"question": "q", "answer": '["A", no JSON]'}], ['["A", no JSON]']),
+        ("amc23", [{"question": "q", "answer": r" $\$5\$$ "}], [r"\$5\$"]),
+        ("olympiadbench", [{"question": "q", "final_answer": [r"5 \$", "$ 3 $"]}], [r"5 \$, 3"]),
     ],
 )
 def test_gold_answers_as_each_data_set_writes_them(tmp_path: Path, name: str, rows: list[dict], answers: list[str]):
