@@ -8,6 +8,7 @@ from typing import Any
 from tasks.errors import DataError
 from tasks.models.files import INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.settings import PolicySettings, TinyPolicySettings
+from tasks.settings.base import local_path
 
 BYTES = {"float32": 4, "bfloat16": 2}
 """Bytes of a number by data type."""
@@ -76,7 +77,7 @@ def shape_of(policy: PolicySettings) -> Shape | None:
     """
     if policy.tiny is not None:
         return _of_tiny(policy.tiny)
-    folder = Path(policy.path or "").expanduser()
+    folder = local_path(policy.path or "")
     return _of_folder(folder) if policy.path and folder.is_dir() else KNOWN.get(policy.path or "")
 
 

@@ -16,6 +16,7 @@ from tasks.errors import DataError, FetchError
 from tasks.formats import first_names
 from tasks.process.logs import logger
 from tasks.settings import BenchmarkSettings, EvaluateSettings, PromptsSettings, SourceSettings
+from tasks.settings.base import local_path
 from tasks.store.fetch import fetch, fingerprint, snapshot
 
 _ALLOWED = ", ".join(SUFFIXES)
@@ -70,7 +71,7 @@ def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
 def _local(path: str, setting: str, fetched: ExitStack) -> Path:
     """Return the local path of a file or a folder; files on S3 are copied until ``fetched`` closes."""
     if not path.startswith("s3://"):
-        return Path(path).expanduser()
+        return local_path(path)
     folder = Path(fetched.enter_context(TemporaryDirectory()))
     fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
     return folder / path.rpartition("/")[2] if path.endswith(SUFFIXES) else folder

@@ -13,6 +13,7 @@ from tasks.errors import DataError
 from tasks.models.checks import check_folder, check_model
 from tasks.models.files import ADAPTER_CONFIG, INDEX, WEIGHTS, weight_files
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
+from tasks.settings.base import local_path
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import check_fingerprint, fetch, fingerprint, snapshot
 from tasks.store.layout import MANIFEST
@@ -68,13 +69,13 @@ def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> d
     """Copy a policy's files into a folder, check them, and return facts about the source: the hub's commit."""
     patterns = _FILES + (_CODE if settings.trust_remote_code else [])
     facts: dict[str, Any] = {}
-    if settings.revision is not None and (source.startswith("s3://") or Path(source).expanduser().is_dir()):
+    if settings.revision is not None and (source.startswith("s3://") or local_path(source).is_dir()):
         raise DataError(f"policy.revision: {settings.revision!r} of {source}, which is not on the hub; allowed: null.")
-    with TemporaryDirectory(dir=folder.parent) as fetched:
+    with TemporaryDirectory(dir=folder) as fetched:
         if source.startswith("s3://"):
             local = Path(fetched)
             fetch(source, local, "policy.path", lambda name: any(fnmatch(name, pattern) for pattern in patterns))
-        elif (local := Path(source).expanduser()).is_dir():
+        elif (local := local_path(source)).is_dir():
             pass
         elif source.startswith((".", "/", "~")):
             raise DataError(f"policy.path: {source!r} is not a folder. Name one, s3://bucket/prefix or a hub model.")

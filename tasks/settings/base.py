@@ -54,6 +54,18 @@ def is_place(text: str) -> bool:
     return in_bucket(text) or (bool(text.strip()) and _ADDRESS.match(text) is None)
 
 
+def local_path(place: str | Path) -> Path:
+    """Return the path of a place on this machine, in which ``~`` stands for a home.
+
+    Raises:
+        DataError: the place begins with the name of a user that this machine does not know.
+    """
+    try:
+        return Path(place).expanduser()
+    except RuntimeError:
+        raise DataError(f"{str(place)!r}: this machine knows no such user. Name the place without ~.") from None
+
+
 def _number(value: object) -> object:
     # YAML 1.1 reads 1e-4 as a string, and only 1.0e-4 as a float.
     try:

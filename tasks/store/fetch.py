@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.errors import DataError, FetchError
+from tasks.settings.base import local_path
 from tasks.store.files import sha256
 
 _HASHED_BYTES = 64 * 2**20
@@ -43,6 +44,7 @@ def fingerprint(path: str | None) -> str:
     than hashing them at every start, and makes the same artifact. Objects on S3 are represented by their ETags.
 
     Raises:
+        DataError: see ``local_path``.
         FetchError: objects on S3 could not be listed.
     """
     if path and path.startswith("s3://"):
@@ -53,7 +55,7 @@ def fingerprint(path: str | None) -> str:
         except TRANSFER_ERRORS as error:
             raise FetchError(f"{path} could not be listed: {error}") from error
         contents = {name: f"{about.get('ETag')}/{about.get('size')}" for name, about in sorted(objects.items())}
-    elif path and (root := Path(path).expanduser()).exists():
+    elif path and (root := local_path(path)).exists():
         files = [root] if root.is_file() else sorted(file for file in root.iterdir() if file.is_file())
         contents = {file.name: _content(file) for file in files}
     else:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tasks.errors import ArtifactError, DamagedError
 from tasks.process.provenance import commit, execution, gpu_models, gpus, packages, process, waits
-from tasks.settings.base import STORES, Settings, is_place
+from tasks.settings.base import STORES, Settings, is_place, local_path
 from tasks.store.files import (
     OBJECTS_AT_ONCE,
     RESTORE,
@@ -137,16 +137,12 @@ class Store:
         Raises:
             ArtifactError: the address is not allowed or cannot be written, or without ``create`` holds no store; or the
                 file with the store's id is damaged.
+            DataError: see ``local_path``.
         """
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} cannot be a store; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
-        try:
-            root = Path(uri).expanduser().absolute()
-        except RuntimeError:
-            raise ArtifactError(
-                f"store: {str(uri)!r}: this machine knows no such user. Name the folder without ~."
-            ) from None
+        root = local_path(uri).absolute()
         storage: Storage = bucket or Folder(root)
         with disk_errors(root):
             marker = storage.read(MARKER)
@@ -413,7 +409,7 @@ def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
 def _cache() -> Path:
     """Return the folder of the local copies of stores on S3."""
     base = os.environ.get("MU_GRPO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "mu-grpo"
-    return Path(base).expanduser()
+    return local_path(base)
 
 
 def _is_json(text: bytes | None) -> bool:

@@ -19,10 +19,12 @@ from tasks.models.tiny import build_tokenizer
 from tasks.settings import ArithmeticSettings, PolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
+from tasks.store.files import sweep
 from tasks.store.s3 import connect
 from tests.conftest import SMALL
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
 from tests.prepared import take_policy
+from tests.store.writers import run_until_killed
 
 Small = tuple[Store, ArtifactRef]
 CODE = """
@@ -121,6 +123,19 @@ def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folde
     before = fingerprint(f"{bucket}/model")
     files.pipe_file(f"{bucket}/model/notes.txt", b"changed")
     assert fingerprint(f"{bucket}/model") != before
+
+
+def test_what_a_killed_process_has_fetched_of_a_policy_is_swept(store: Store) -> None:
+    code = """
+from tasks.models import step
+from tasks.settings import ArithmeticSettings, PolicySettings
+step.fetch = die
+step.prepare_policy(store, PolicySettings(path="s3://bucket/model"), ArithmeticSettings(), "", 0)
+"""
+    run_until_killed(store, code)
+    assert list((store.root / "staging").iterdir())
+    sweep(store.root)
+    assert not list((store.root / "staging").iterdir())
 
 
 def test_code_that_comes_with_a_model_is_run_only_when_asked_for(store: Store, folder: Path) -> None:

@@ -1,13 +1,16 @@
 """Addresses that would be taken for folders, and buckets that no client takes, are refused before anything starts."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tasks.errors import ArtifactError, SettingsError
+from tasks.cluster.shapes import shape_of
+from tasks.errors import ArtifactError, DataError, SettingsError
 from tasks.settings import PolicySettings
 from tasks.settings.base import in_bucket, is_place
 from tasks.store import Store
+from tasks.store.fetch import fingerprint
 
 NONE = ["", " ", "s3://", "s3:///runs", "s3://Bad Bucket/runs", "s3:/bucket/runs", "S3://bucket/runs"]
 OTHERS = ["gs://bucket/runs", "file:///tmp/runs", "https://example.com/runs"]
@@ -32,15 +35,15 @@ def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pyt
         PolicySettings.parse({"path": text})
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("~nosuchuser/runs", "'~nosuchuser/runs': this machine knows no such user. Name the folder without ~"),
-        ("r" * 300, "File name too long. The file system allows no such name: choose another store"),
-    ],
-)
-def test_a_store_that_cannot_be_made(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    message = "File name too long. The file system allows no such name: choose another store"
     for create in (True, False):
         with pytest.raises(ArtifactError, match=message):
-            Store.open(text, create=create)
+            Store.open("r" * 300, create=create)
+
+
+@pytest.mark.parametrize("use", [Store.open, fingerprint, lambda path: shape_of(PolicySettings(path=path))])
+def test_the_home_of_a_user_that_this_machine_does_not_know(use: Callable[[str], object]) -> None:
+    with pytest.raises(DataError, match="'~nosuchuser/runs': this machine knows no such user"):
+        use("~nosuchuser/runs")
