@@ -51,7 +51,7 @@ def fingerprint(path: str | None) -> str:
         from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
 
         try:
-            objects = retrying()(connect().find, path, detail=True)
+            objects = retrying()(connect().find, path, maxdepth=1, detail=True)
         except TRANSFER_ERRORS as error:
             raise FetchError(f"{path} could not be listed: {error}") from error
         contents = {name: f"{about.get('ETag')}/{about.get('size')}" for name, about in sorted(objects.items())}

@@ -121,6 +121,8 @@ def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folde
     files.put(f"{folder}/", f"{bucket}/model/", recursive=True)
     assert take_policy(store, f"{bucket}/model") == policy
     before = fingerprint(f"{bucket}/model")
+    files.pipe_file(f"{bucket}/model/runs/store.json", b"a store below it, which every run changes")
+    assert fingerprint(f"{bucket}/model") == before
     files.pipe_file(f"{bucket}/model/notes.txt", b"changed")
     assert fingerprint(f"{bucket}/model") != before
 
