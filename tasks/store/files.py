@@ -105,15 +105,15 @@ def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
     """Return hex digests of files of a folder, by name; None for a missing file."""
-
-    def digest(name: str) -> str | None:
-        try:
-            return sha256(folder / name)
-        except _NO_FILE:
-            return None
-
     files = list(names)
-    return dict(zip(files, thread_map(digest, files), strict=True))
+    return dict(zip(files, thread_map(_digest, [folder / name for name in files]), strict=True))
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return sha256(path)
+    except _NO_FILE:
+        return None
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
@@ -189,10 +189,7 @@ class Folder:
 
     def digest(self, key: str, size: int) -> str | None:  # noqa: ARG002 - Bucket needs the size
         """Return the SHA-256 of a file; None when there is none."""
-        try:
-            return sha256(self._root / key)
-        except _NO_FILE:
-            return None
+        return _digest(self._root / key)
 
     def delete(self, keys: Sequence[str]) -> list[str]:
         """Delete files, then the empty folders below an area; return no key, because a failure raises OSError."""

@@ -131,7 +131,7 @@ def read_contents(store: Store) -> Contents:
     results = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, False, "read manifests"), strict=True))
     keys = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{match[1]}"] for key in files if (match := _OF_RUN.fullmatch(key))}
-    texts = thread_map(store.storages[-1].read, keys, OBJECTS_AT_ONCE, "read records")
+    texts = thread_map(store.original.read, keys, OBJECTS_AT_ONCE, "read records")
     for key, text in zip(keys, texts, strict=True):
         if record := MadeRecord.parse(text):
             records[key] = [ref.folder for ref in record.listed]

@@ -115,7 +115,7 @@ class Progress:
         folder_name = f"{name}-{number:06d}"
         key = f"{self._prefix}/{folder_name}"
         # A local copy alone can be of a part that this machine could not save, unlike another one.
-        text = self._store.storages[-1].read(f"{key}/{MANIFEST}")
+        text = self._store.original.read(f"{key}/{MANIFEST}")
         if text is None:
             return None
         check_schema(f"{self._store.ref.uri}/{key}/{MANIFEST}", text)
@@ -165,7 +165,7 @@ class Progress:
     def _spent(self) -> dict[str, float]:
         """Return the seconds by phase from the part that was saved last, which has the largest sum."""
         newest = {folder.rpartition("-")[0]: folder for folder in sorted(self._folder_names())}
-        texts = (self._store.storages[-1].read(f"{self._prefix}/{folder}/{MANIFEST}") for folder in newest.values())
+        texts = (self._store.original.read(f"{self._prefix}/{folder}/{MANIFEST}") for folder in newest.values())
         parts = map(_Part.parse, texts)
         spent = [part.phases for part in parts if part]
         return max(spent, key=lambda phases: sum(phases.values()), default={})
@@ -177,7 +177,7 @@ class Progress:
 
     def _folder_names(self) -> set[str]:
         """Return the folder names of the complete parts."""
-        keys = [key.split("/") for key in self._store.storages[-1].listing(self._prefix)]
+        keys = [key.split("/") for key in self._store.original.listing(self._prefix)]
         return {parts[2] for parts in keys if parts[3:] == [MANIFEST]}
 
     def _delete(self, folder_name: str) -> None:

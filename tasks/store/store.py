@@ -125,6 +125,8 @@ class Store:
         self.root = Path(ref.uri) if self.remote is None else _cache() / ref.id
         """Folder of the artifacts, or of their local copy."""
         self.local = Folder(self.root)
+        self.original: Storage = self.remote or self.local
+        """The storage of all artifacts; on S3 the bucket, of which ``local`` has copies."""
         self.follows = follows
         self.progress = Progress(self, work)
         """Parts of the unfinished work."""
@@ -279,7 +281,7 @@ class Store:
 
     def listing(self, areas: Iterable[str]) -> dict[str, StoredFile]:
         """Return size and time of change of every file of areas, by key; on S3 those in the bucket alone."""
-        listings = thread_map(self.storages[-1].listing, [*areas], OBJECTS_AT_ONCE)
+        listings = thread_map(self.original.listing, [*areas], OBJECTS_AT_ONCE)
         return {key: file for files in listings for key, file in files.items()}
 
     def refs(self, *kinds: Kind) -> list[ArtifactRef]:
@@ -308,7 +310,7 @@ class Store:
             ArtifactError: the disk or the server fails, or another version of the code wrote an artifact.
         """
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
-        read = self.read_note if copied else self.storages[-1].read
+        read = self.read_note if copied else self.original.read
         texts = thread_map(read, keys, OBJECTS_AT_ONCE, title)
         return [self._parse_manifest(ref, text) for ref, text in zip(refs, texts, strict=True)]
 

@@ -112,7 +112,7 @@ def _check(store: Store, contents: Contents) -> Findings:
     faults, read = [*_manifest_faults(contents, scope)], 0
     at_once = OBJECTS_AT_ONCE if store.remote else _FILES_AT_ONCE
     with bar("check", len(expected)) as progress, ThreadPoolExecutor(at_once) as pool:
-        found = pool.map(partial(_fault, store.storages[-1]), expected, stored, expected.values())
+        found = pool.map(partial(_fault, store.original), expected, stored, expected.values())
         for file, fault in zip(stored, found, strict=True):
             read += file.bytes if file else 0
             progress.advance(note=decimal(read))

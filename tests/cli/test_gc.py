@@ -224,7 +224,7 @@ def test_a_killed_gc_leaves_no_partial_artifact(any_store: Store) -> None:
     run = make_unfinished_run(any_store)
     code = """
 from tasks.stored.garbage import delete_garbage, find_garbage
-storage = store.storages[-1]
+storage = store.original
 delete = storage.delete
 def until_data(keys):
     if any(key.startswith("policy/") and not key.endswith("/manifest.json") for key in keys):

@@ -40,12 +40,12 @@ def test_parts_are_found_and_cleared(any_store: Store, tmp_path: Path, monkeypat
     store = reopen("first")
     put(any_store, 1, "of no work")
     assert newest(store) is None
-    assert not any_store.storages[-1].listing("progress")
+    assert not any_store.original.listing("progress")
     for number in (2, 9, 10):
         put(store, number, "before")
         put(store, number, f"after {number}")
     put(store, 99, "other", "logp")
-    store.storages[-1].write(f"progress/{WORK}/train-000011/state.txt", b"of a part without its manifest")
+    store.original.write(f"progress/{WORK}/train-000011/state.txt", b"of a part without its manifest")
     assert newest(reopen("second")) == 10
     store.progress.keep_newest("train", 2)
     again = reopen("third").progress
