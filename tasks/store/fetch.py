@@ -44,7 +44,7 @@ def fingerprint(path: str | None) -> str:
     than hashing them at every start, and makes the same artifact. Objects on S3 are represented by their ETags.
 
     Raises:
-        DataError: see ``local_path``.
+        DataError: a file cannot be read; see ``local_path`` for another mistake.
         FetchError: objects on S3 could not be listed.
     """
     if path and path.startswith("s3://"):
@@ -55,9 +55,16 @@ def fingerprint(path: str | None) -> str:
         except TRANSFER_ERRORS as error:
             raise FetchError(f"{path} could not be listed: {error}") from error
         contents = {name: f"{about.get('ETag')}/{about.get('size')}" for name, about in sorted(objects.items())}
-    elif path and (root := local_path(path)).exists():
-        files = [root] if root.is_file() else sorted(file for file in root.iterdir() if file.is_file())
-        contents = {file.name: _content(file) for file in files}
+    elif path:
+        try:
+            if not (root := local_path(path)).exists():
+                return ""
+            files = [root] if root.is_file() else sorted(file for file in root.iterdir() if file.is_file())
+            contents = {file.name: _content(file) for file in files}
+        except OSError as error:
+            raise DataError(
+                f"{error.filename or path} cannot be read: {error.strerror}. Allow reading it, or name another place."
+            ) from None
     else:
         return ""
     return hashlib.sha256("".join(f"{name}={content}\n" for name, content in contents.items()).encode()).hexdigest()

@@ -47,3 +47,10 @@ def test_a_store_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_home_of_a_user_that_this_machine_does_not_know(use: Callable[[str], object]) -> None:
     with pytest.raises(DataError, match="'~nosuchuser/runs': this machine knows no such user"):
         use("~nosuchuser/runs")
+
+
+def test_a_place_that_cannot_be_read() -> None:
+    with pytest.raises(
+        DataError, match=r"r{300} cannot be read: File name too long\. Allow reading it, or name another"
+    ):
+        fingerprint("r" * 300)
