@@ -23,14 +23,13 @@ from tasks.settings.data_sets import HELD_OUT
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import check_fingerprint
 from tasks.store.files import sha256
-from tasks.store.layout import PROMPTS_FILE
+from tasks.store.layout import BENCHMARK_FILE, PROMPTS_FILE
 from tasks.store.records import Record
 from tasks.store.tables import CHATS, PROMPTS, write_table
 from tasks.verify.pool import shared_verifier, shorten
 from tasks.verify.verdicts import FAILURES, Outcome
 from tasks.verify.words import plain_text
 
-FILE = "benchmark.json"
 _NAMED = 8
 """Largest number of gold answers in a message."""
 _SHOWN_CHARACTERS = 60
@@ -50,7 +49,7 @@ class BenchmarkNote(Record):
     @classmethod
     def read(cls, folder: Path) -> "BenchmarkNote":
         """Read the note from the folder of a benchmark's artifact."""
-        return cls.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
+        return cls.model_validate_json((folder / BENCHMARK_FILE).read_text(encoding="utf-8"))
 
 
 def prepare_benchmark(
@@ -78,7 +77,7 @@ def prepare_benchmark(
         _check_readable(unreadable, len(rows), settings)
         write_prompts(draft.path, with_template(rows, settings))
         note = BenchmarkNote(name=settings.name, answer_type=verify.kind)
-        (draft.path / FILE).write_text(note.model_dump_json(), encoding="utf-8")
+        (draft.path / BENCHMARK_FILE).write_text(note.model_dump_json(), encoding="utf-8")
         draft.facts.update(
             benchmark=settings.name, prompts=len(rows), source=source, data=data, unreadable=sorted(unreadable)
         )

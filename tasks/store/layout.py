@@ -39,6 +39,7 @@ LEASE = "lease"
 # Files of artifacts, with the kinds that have them. The columns of tables are in ``tables``.
 PART_FILE = "part.parquet"  # unfinished work
 PROMPTS_FILE = "prompts.parquet"  # prompts: a shard, or a benchmark's problems
+BENCHMARK_FILE = "benchmark.json"  # prompts of a benchmark
 TRAINING_FILE, REMOVED_FILE = "training.parquet", "removed.parquet"  # prompts: a training set, and its removed rows
 ROLLOUTS_FILE = "rollouts.parquet"
 VERDICTS_FILE = "verdicts.parquet"

@@ -86,7 +86,7 @@ def _check_name(name: str) -> str:
 
 
 Files = dict[Annotated[str, AfterValidator(_check_name)], FileEntry]
-"""Files of a folder by their names. None leads out of the folder, because files from S3 are written by these names."""
+"""Files of a folder by their names, which may not lead out of it, because files from S3 are written by these names."""
 
 
 class Timings(Record):

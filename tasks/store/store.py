@@ -251,7 +251,7 @@ class Store:
         return ref
 
     def read_note(self, name: str) -> bytes | None:
-        """Return the content of a small JSON file outside artifacts; None when it does not exist."""
+        """Return the content of a small JSON file, from the local copy if there is one; None when there is no file."""
         content = self.local.read(name)
         # A local copy that a power failure damaged is not JSON.
         return self.remote.read(name) if self.remote and not _is_json(content) else content

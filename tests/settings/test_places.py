@@ -50,7 +50,5 @@ def test_the_home_of_a_user_that_this_machine_does_not_know(use: Callable[[str],
 
 
 def test_a_place_that_cannot_be_read() -> None:
-    with pytest.raises(
-        DataError, match=r"r{300} cannot be read: File name too long\. Allow reading it, or name another"
-    ):
+    with pytest.raises(DataError, match=r"rrr cannot be read: File name too long\. Allow reading it"):
         fingerprint("r" * 300)
