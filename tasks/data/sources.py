@@ -44,11 +44,11 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
 
 
 def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
-    """Return the file at a path, or the files of a folder, sorted by name."""
+    """Return the file at a path, or the files of a folder without hidden ones, sorted by name."""
     local = _local(path, setting, fetched)
     if path.endswith(SUFFIXES) or local.is_file():
         return [(local, path)]
-    names = sorted(file.name for file in local.glob("*") if file.suffix in SUFFIXES)
+    names = sorted(file.name for file in local.glob("[!.]*") if file.suffix in SUFFIXES)
     if not names:
         raise DataError(
             f"{setting}: no such file, or a folder without files: {path}; allowed: {_ALLOWED}. A data set "

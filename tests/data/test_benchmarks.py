@@ -198,7 +198,7 @@ def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path, capsys) -> 
     (tmp_path / "set").mkdir()
     (tmp_path / "set/b.json").write_text(json.dumps([{"prompt": "b", "answer": 2}]))
     (tmp_path / "set/a.parquet").write_bytes(parquet([{"prompt": "a", "answer": "1", "solution": "long"}]))
-    for other in ("notes.txt", "c.jsonl.gz", "README.md", ".hidden.csv"):
+    for other in ("notes.txt", "c.jsonl.gz", "README.md", ".hidden.csv", "._b.json"):
         (tmp_path / "set" / other).write_text("not read")
     rows = prepare(store, name="mine", source={"path": str(tmp_path / "set")})
     assert "/set is read without c.jsonl.gz, notes.txt; allowed: .jsonl" in capsys.readouterr().out
