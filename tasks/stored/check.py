@@ -1,5 +1,6 @@
 """Check of a store: compares files with the digests in manifests; on S3 in the bucket, not in the local copy."""
 
+import errno
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -136,7 +137,14 @@ def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault
 def _fault(storage: Storage, key: str, stored: StoredFile | None, entry: FileEntry) -> Fault | None:
     found = _MISSING
     for _ in range(2):  # A second read tells a damaged file from a read error.
-        if stored and (sha256 := storage.digest(key, stored.bytes)):
+        try:
+            sha256 = storage.digest(key, stored.bytes) if stored else None
+        except OSError as error:
+            if error.errno != errno.EIO:  # Other errors, as of permissions, are not of this file alone.
+                raise
+            found = f"not readable: {error.strerror}"
+            continue
+        if stored and sha256:
             if sha256 == entry.sha256:
                 return None
             found = f"{sha256[:_DIGITS]}, {stored.bytes} bytes"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from functools import partial
 
 import pytest
@@ -64,6 +65,17 @@ def test_damaged_files_are_found_with_all_descendants(any_store: Store) -> None:
     damaged = check_store(any_store, None).faults
     assert {f"{one.artifact}/{one.file}" for one in damaged} == {f"{name}/{file}", cut, lost}
     assert [one.found for one in damaged if "moments" in one.file] == ["missing"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file that the system cannot read")
+def test_a_file_that_the_disk_cannot_read_is_found_beside_others(store: Store) -> None:
+    ref = write(store)
+    (store.root / ref.folder / "other.txt").unlink()
+    (store.root / ref.folder / "other.txt").symlink_to("/proc/self/mem")  # Its first bytes give EIO.
+    flip(store, f"{ref.folder}/sub/data.txt")
+    findings = check_store(store)
+    assert found(findings) == {(ref.folder, "other.txt"), (ref.folder, "sub/data.txt")}
+    assert findings.faults[0].found == "not readable: Input/output error"
 
 
 def test_an_artifact_that_lost_its_manifest_is_missing_to_those_that_descend_from_it(any_store: Store) -> None:
