@@ -20,8 +20,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.records import Manifest, Timings
 from tasks.stored.runs import find_reports
 from tests.cost import COSTS
-from tests.settings import override
-from tools import ROOT
+from tests.settings import deepspeed, override
 from tools.forked import Runner
 from tools.runs import CONFIG
 
@@ -151,9 +150,8 @@ def test_every_process_of_an_alternating_run_has_an_engine(
     finished_runs: dict[str, FinishedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.cost.test_measured.TOKEN", 1.0)  # The tokens take most of the time.
-    two = "optimize.backend.kind=deepspeed optimize.backend.processes=2 optimize.backend.deepspeed="
     one = finished_runs["grpo"]
-    run = override(one.run, f"{two}{ROOT}/configs/deepspeed/zero2.json")
+    run = override(one.run, deepspeed(zero_stage=2, processes=2))
     history = replace(with_planted_timings(replace(one, run=run)), settings=run.model_dump(mode="json"))
     generated = replace(one, run=run).predict(rates_of(one, history, run), 0).seconds["generate"]
     assert generated == pytest.approx(make_ledger(history).seconds["generate"], rel=0.05)

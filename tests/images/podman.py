@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import ROOT
-from tools.system_programs import require
+from tools.system_programs import missing, require
 
 BASE = "localhost/mu-grpo-test-base:bookworm"
 _INCLUDED = "python3,python3-venv,ca-certificates"
@@ -29,6 +29,8 @@ class Podman:
         settings = folder / "containers.conf"
         settings.write_text(_SETTINGS + ('runtime = "runc"\n' if shutil.which("runc") else ""))
         self.environment = {**os.environ, "CONTAINERS_CONF": str(settings)}
+        if (tried := self("info")).returncode:
+            missing(f"podman does not run here: {tried.stdout.splitlines()[-1]}")
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of podman; what it prints to both streams is in ``stdout``."""

@@ -7,11 +7,10 @@ import pytest
 
 from tasks.errors import SettingsError
 from tasks.settings import BackendSettings, EngineSettings, RunSettings
-from tests.settings import override
+from tests.settings import deepspeed, override
 from tools import ROOT
 
 ZERO = sorted((ROOT / "configs/deepspeed").glob("*.json"))
-TWO = str(ROOT / "configs/deepspeed/zero2.json")
 
 
 @pytest.mark.parametrize("path", ZERO, ids=lambda path: path.stem)
@@ -38,8 +37,7 @@ def test_a_policy_is_evaluated_by_the_engine_of_the_rollouts_unless_told() -> No
 
 
 def test_a_colocated_run_may_use_vllm_and_deepspeed_with_one_gpu_per_process() -> None:
-    deepspeed = f"optimize.backend.kind=deepspeed optimize.backend.processes=2 optimize.backend.deepspeed={TWO}"
-    turns = f"updates_per_rollout=4 rollout.engine.kind=vllm {deepspeed}"
+    turns = f"updates_per_rollout=4 rollout.engine.kind=vllm {deepspeed(zero_stage=2, processes=2)}"
     assert RunSettings.read(ROOT / "configs/tiny-cpu.yaml", turns).mu == 4
     message = "rollout.engine.tensor_parallel: 2 with updates_per_rollout 4: .* the one GPU .*; allowed: 1"
     with pytest.raises(SettingsError, match=message):

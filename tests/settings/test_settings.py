@@ -14,7 +14,6 @@ from tools import ROOT
 
 NO_RUN = ("prices.yaml", "reproduce-tiny.yaml")
 CONFIG = ROOT / "configs/tiny-cpu.yaml"
-ZERO_2 = ROOT / "configs/deepspeed/zero2.json"
 DEEPSPEED = "optimize.backend.kind=deepspeed optimize.backend.deepspeed"
 STAGE_1 = "'{zero_optimization: {stage: 1}}'"
 CONFIGS = sorted(path for path in CONFIG.parent.glob("*.yaml") if path.name not in NO_RUN)
@@ -96,7 +95,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("rollout.engine.eager=true", "rollout.engine.eager: got True; unknown field with kind transformers"),
         ("rollout.engine.tensor_parallel=2", "tensor_parallel 2 with kind transformers; allowed: 1, or kind vllm"),
         ("optimize.backend.processes=2", "processes 2 with kind torch; allowed: 1, or kind deepspeed"),
-        (f"optimize.backend.deepspeed={ZERO_2}", "unknown field with kind torch; allowed: with kind deepspeed"),
+        ("optimize.backend.deepspeed=zero2.json", "unknown field with kind torch; allowed: with kind deepspeed"),
         ("optimize.backend.kind=deepspeed", "deepspeed.zero_optimization: {}; allowed: a section with stage 1, 2 or 3"),
         (f"{DEEPSPEED}='{{zero_optimization: true}}'", "deepspeed.zero_optimization: True; allowed: a section"),
         (f"{DEEPSPEED}='{{zero_optimization: {{stage: null}}}}'", "{'stage': None}; allowed: a section"),

@@ -8,12 +8,11 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.study import run_study
 from tests.prepared import Learner, prepare_held_out, prepare_stage
-from tests.settings import override
-from tools.runs import CONFIG, ROOT
+from tests.settings import deepspeed, override
+from tools.runs import CONFIG
 
 SMALL = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 "
 RUN = RunSettings.read(CONFIG, SMALL + "optimize.responses_per_update=16")
-ZERO = f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={ROOT / 'configs/deepspeed/zero2.json'}"
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +79,7 @@ def test_the_updates_before_a_collapse_are_kept(start) -> None:
     ("evaluations", "changes", "message"),
     [
         (3, "", "evaluations: 3 does not divide the 8 updates"),
-        (4, ZERO, r"optimize.backend.kind: deepspeed in a study.*; allowed: torch"),
+        (4, deepspeed(zero_stage=2), r"optimize.backend.kind: deepspeed in a study.*; allowed: torch"),
     ],
 )
 def test_impossible_studies_are_refused(start, evaluations: int, changes: str, message: str) -> None:

@@ -8,16 +8,15 @@ import pytest
 from safetensors.torch import load_file
 
 from tasks.store import Store
+from tests.settings import deepspeed
 from tests.train.together import largest_difference
 from tests.workflows.runs import Finished, refusal_text
 from tests.workflows.test_decks import decks_of, tabs
-from tools import ROOT
 from tools.forked import Runner
 from tools.runs import steps
 
 pytest.importorskip("deepspeed")
-ZERO = ROOT / "configs/deepspeed/zero3.json"
-TWO = f"optimize.backend.kind=deepspeed optimize.backend.processes=2 optimize.backend.deepspeed={ZERO}"
+TWO = deepspeed(zero_stage=3, processes=2)
 
 
 def policies(runner: Runner) -> dict[str, Path]:
