@@ -10,8 +10,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest import mock
 
-import numpy as np
-
+from tasks.evaluate.metrics import measure
 from tasks.process.provenance import Process
 from tasks.report.history import History, load_history
 from tasks.report.step import write_report
@@ -27,15 +26,15 @@ from tasks.settings import (
 )
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import EXAMPLES, PROMPTS, SAMPLES
+from tasks.train.diagnostics import UpdateStatistics
 from tasks.train.results import metrics_schema
 from tests.cli.synthetic import fill
-from tests.report.synthetic_rows import PROBLEMS, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
+from tests.report.synthetic_rows import LENGTH, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
 
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
 BEFORE = {"prompts": "prepare_benchmark", "policy": "prepare_policy", "evaluation": "evaluate"}
 STAGE = {"prompts": "prepare_prompts", "evaluation": "evaluate"}
 PARTS = {"rollouts": "generate", "verdicts": "verify", "policy": "optimize"}
-SIGNED = ("mean", "max", "p01", "p50", "p99")
 Run = TypeVar("Run", bound="SyntheticRun")
 
 
@@ -58,17 +57,12 @@ class SyntheticRun:
     updates_per_stage: int = 32
     updates_per_rollout: int = 32
     seed: int = 0
-    length: int = 24
-    """Tokens of a response."""
     nulls: bool = False
     """Leave out what can be null."""
     policy: ArtifactRef = field(init=False)
     held_out: ArtifactRef = field(init=False)
     evaluations: list[ArtifactRef] = field(default_factory=list)
     stage: int = 0
-
-    def __post_init__(self) -> None:
-        self.random = np.random.default_rng([self.seed, len(self.preset)])
 
     @contextmanager
     def process(
@@ -121,13 +115,13 @@ class SyntheticRun:
             "responses": 512,
             "reward": skill,
             "working": skill,
-            "response_tokens": float(self.length),
+            "response_tokens": float(LENGTH),
             "truncated": 0.01,
         }
         phases = {} if colocated else {"load": 0.1, "verify": 2.5}
         parents = {"rollouts": shards}
         verdicts = self._write("verdicts", VerifySettings(), parents, phases, {"v": own}, outcomes=outcomes, **rates)
-        examples = example_rows(self.stage, self.updates_per_stage, self.length, self.preset)
+        examples = example_rows(self.stage, self.updates_per_stage, self.preset)
         metrics = [self._update(place) for place in range(self.updates_per_stage)]
         settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)
         phases = {"load": 0.5, "logp": 1.5, "optimize": 14.0}
@@ -148,24 +142,11 @@ class SyntheticRun:
         self.policy = self._write("policy", settings, parents, phases, files, **facts)
 
     def evaluate(self) -> None:
-        skill, spread = self._skill(self.stage), 0.03
-        estimate = {"value": skill, "low": skill - spread, "high": skill + spread}
-        metrics: dict[str, Any] = {
-            "benchmark": "held_out",
-            "accuracy": estimate,
-            "greedy": {"value": skill + 0.04, "low": skill - 0.02, "high": skill + 0.09},
-            "policy": self.policy.digest,
-            "k": K,
-            "problems": PROBLEMS,
-            "working": {"value": 1.05 * skill, "low": 1.02 * skill, "high": 1.08 * skill},
-            "response_tokens": self.length * (0.6 + 0.5 * skill),
-            "truncated": 0.002,
-            "outcomes": {"correct": round(160 * skill), "wrong": 156 - round(160 * skill), "no_answer": 4},
-            "by_level": {"2": skill + 0.05, "3": skill - 0.05},
-        }
+        samples = sample_rows(self.stage, self._skill(self.stage))
+        metrics = measure(samples, None, K, "held_out")
         if self.nulls:
             metrics |= {"greedy": None, "working": None, "by_level": {}}
-        self.evaluations.append(self._write_evaluation(metrics, sample_rows(self.stage, skill), K))
+        self.evaluations.append(self._write_evaluation(metrics, samples, K))
 
     def _write_evaluation(self, metrics: Any, samples: list[dict[str, Any]], k: int, **facts: Any) -> ArtifactRef:
         settings = EvaluationSettings(samples_per_problem=k, max_new_tokens=48)
@@ -193,38 +174,22 @@ class SyntheticRun:
         self.clock.now += sum(phases.values()) + 0.5
 
     def _skill(self, stage: float) -> float:
-        return 0.32 + 0.53 * (1 - math.exp(-0.9 * stage)) + 0.004 * self.seed
+        return 0.32 + 0.53 * (1 - math.exp(-0.9 * stage)) + 0.05 * self.seed
 
     def _update(self, place: int) -> dict[str, Any]:
+        """Numbers differ from column to column and grow with the age of the rollouts, but for the reward."""
         staleness = place % self.updates_per_rollout
         age = staleness / max(32, self.updates_per_rollout)
-        done = self.stage - 1 + place / self.updates_per_stage
-        noise = float(self.random.normal())
+        columns = [*UpdateStatistics().row(), "learning_rate", "grad_norm"]
         row: dict[str, Any] = {
-            "stage": self.stage,
-            "update": (self.stage - 1) * self.updates_per_stage + place + 1,
-            "staleness": staleness,
-            **{"learning_rate": 1e-4, "gate_low": 0.0, "gate_high": 5.0, "responses": 16, "tokens": 16 * self.length},
-            **{"reject_fraction": 0.0, "zero_advantage_share": 0.1},
-            "grad_norm": 0.5 + 0.4 * age + 0.1 * abs(noise),
-            "reward": min(1.0, max(0.0, self._skill(math.floor(done)) + 0.05 * noise)),
-            "response_tokens": self.length * (0.6 + 0.5 * self._skill(done)) + 0.4 * noise,
-            "loss": 0.01 * noise,
-            "clip_fraction": 0.03 * age / self.stage + 0.002 * abs(noise) * age,
-            "veto_fraction": 0.06 * age / self.stage + 0.004 * abs(noise) * age,
-            "veto_fraction_negative": 0.15 * age,
-            "trigger_share_negative": 0.2 * age,
-            "trigger_position": 0.4 if age else None,
-            "ess": 1 - 0.3 * age - 0.02 * abs(noise) * age,
-            "kl_k1": 0.02 * age + 0.005 * noise * age,
-            "kl_k3": 0.05 * age + 0.005 * abs(noise) * age,
-            "entropy": 0.6 * math.exp(-0.5 * done) + 0.01 * noise,
-            **histograms(age, self.length, self.preset),
+            **{name: 0.5 + 0.25 * age + number / 1000 for number, name in enumerate(columns)},
+            **{"stage": self.stage, "update": (self.stage - 1) * self.updates_per_stage + place + 1},
+            **{"staleness": staleness, "gate_low": 0.0, "gate_high": 5.0, "responses": 16, "tokens": 16 * LENGTH},
+            **{"reward": self._skill(self.stage - 1), "response_tokens": LENGTH * (1 + age)},
+            **histograms(age, self.preset),
         }
-        for sign, pull in (("negative", 1.0), ("positive", 0.5)):
-            p01, p99 = math.exp(-2.6 * pull * age - 0.1 * abs(noise) * age), math.exp(1.1 * age)
-            quantiles = dict(zip(SIGNED, (1.0, 2 * p99, p01, 1.0 - 0.05 * age, p99), strict=True))
-            row |= {f"ratio_{name}_{sign}": value for name, value in quantiles.items()}
+        if staleness == 0:
+            row["trigger_position"] = None
         if self.nulls:
             hidden = ("kl_k3", "veto_fraction", "ratio_p01_positive", "ratio_p50_positive", "ratio_p99_positive")
             row |= dict.fromkeys(hidden)

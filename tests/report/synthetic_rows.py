@@ -11,6 +11,8 @@ from tasks.train.results import ADVANTAGE_EDGES, LOG_RATIO_EDGES
 HOSTILE = "<script>alert('response')</script>\n</pre><img src=https://example.com/x.png>\x07"
 VOCABULARY = ("seven", "<b>times</b>", "8", "is", "wrong")
 PROBLEMS, K = 40, 4
+LENGTH = 24
+"""Tokens of a response that was trained on."""
 
 
 def tokenizer_json() -> str:
@@ -21,7 +23,7 @@ def tokenizer_json() -> str:
 
 def prompt_rows() -> list[dict[str, Any]]:
     return [
-        {"prompt_id": f"L2:{a}+7*8", "prompt": f"{a}+7*8=", "answer": str(a + 56), "level": 2, "chat": False}
+        {"prompt_id": f"L2:{a}+7*8", "prompt": f"{a}+7*8=", "answer": str(a + 56), "level": 2 + a % 2, "chat": False}
         for a in range(10, 10 + PROBLEMS)
     ]
 
@@ -42,7 +44,7 @@ def sample_rows(stage: int, skill: float) -> list[dict[str, Any]]:
                     "sample_index": index,
                     "response": HOSTILE if place == 39 else text,
                     "response_tokens": len(text),
-                    "finish_reason": "stop",
+                    "finish_reason": "length" if place == 39 else "stop",
                     "outcome": "correct" if right else "no_answer" if place == 39 else "wrong",
                     "reward": float(right),
                     "shows_working": right,
@@ -52,12 +54,12 @@ def sample_rows(stage: int, skill: float) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["prompt_id"] != "L2:49+7*8")
 
 
-def example_rows(stage: int, updates_per_stage: int, length: int, preset: str) -> list[dict[str, Any]]:
+def example_rows(stage: int, updates_per_stage: int, preset: str) -> list[dict[str, Any]]:
     """Two updates of the stage with two responses each; the veto takes part of the worst one in the last update."""
     rows = []
     for update in (1, updates_per_stage):
         for reward in (1.0, 0.0):
-            count = length + (0 if reward else 1)
+            count = LENGTH + (0 if reward else 1)
             trigger = [not reward and update > 1 and place == 3 for place in range(count)]
             vetoed = [any(trigger) and preset == "mu_grpo" and place > 3 for place in range(count)]
             logp = [-0.5 + 0.125 * (place % 4) * (update > 1) for place in range(count)]
@@ -82,16 +84,16 @@ def example_rows(stage: int, updates_per_stage: int, length: int, preset: str) -
     return rows
 
 
-def histograms(age: float, length: int, preset: str) -> dict[str, list[int]]:
+def histograms(age: float, preset: str) -> dict[str, list[int]]:
     """Of 16 responses: two have advantage 0, and of those below it the veto takes a part."""
     counts = np.zeros(len(ADVANTAGE_EDGES) - 1, dtype=int)
-    counts[[5, 7, 8, 10]] = length * np.array([2, 6, 2, 6])
+    counts[[5, 7, 8, 10]] = LENGTH * np.array([2, 6, 2, 6])
     kept = counts.copy()
     if preset == "mu_grpo":
         kept[:8] -= np.round(0.15 * age * counts[:8]).astype(int)
     middles = (LOG_RATIO_EDGES[:-1] + LOG_RATIO_EDGES[1:]) / 2
     bell = np.exp(-(middles**2) / (0.02 + age))
-    ratios = np.round(8 * length * bell / bell.sum()).astype(int).tolist()
+    ratios = np.round(8 * LENGTH * bell / bell.sum()).astype(int).tolist()
     return {
         "advantage_histogram": counts.tolist(),
         "advantage_histogram_kept": kept.tolist(),

@@ -74,7 +74,7 @@ def test_a_report_is_its_own_deck(mu_grpo: SyntheticRun, mu_grpo_report: Artifac
     pages = draw_deck(mu_grpo.store, mu_grpo_report, 0.0)
     assert list(pages) == ["report", "artifact"]
     assert pages["report"] == page
-    assert "algorithm mu_grpo accuracy 0.32, 0.6" in words(pages["artifact"])
+    assert "algorithm mu_grpo accuracy 0.3375, 0.6375" in words(pages["artifact"])
 
 
 def test_a_deck_loads_nothing_from_the_network(copy: Store, mu_grpo: SyntheticRun) -> None:

@@ -14,9 +14,9 @@ def test_self_contained_and_responses_are_escaped(page):
 
 def test_the_tables_of_the_page_have_the_numbers_of_the_run(page):
     text = words(page)
-    assert "32.0 % → 83.6 %" in text
-    assert "+51.6 points" in text
-    assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 %" in text
+    assert "33.8 % → 82.5 %" in text
+    assert "+48.7 points" in text
+    assert "stage 4 128 82.5 % 70.8 to 90.1 80.0 %" in text
     assert "generate sampling responses for training 76.0 33.2 %" in text
     assert "training, stage 1 262 238 11 1 512" in text
     assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
