@@ -180,17 +180,21 @@ def test_runs_of_different_length_or_seed_are_not_compared() -> None:
     assert not found([ours], [planted("grpo", made, seed=1, **PHASES)])
 
 
+def evaluated(run: SystemRun, *levels: float) -> SystemRun:
+    """The run with these accuracies: of the base policy, then after each stage."""
+    policies = [
+        EvaluatedPolicy.model_construct(stage=stage, updates=8 * stage, accuracy=Interval(level, 0, 1))
+        for stage, level in enumerate(levels)
+    ]
+    return replace(run, history=replace(run.history, evaluated=policies))
+
+
 @pytest.mark.parametrize(("ours", "theirs", "ratio"), [(0.5, 0.1, 4.0), (0.5, 0.4, 4.0), (0.3, 0.4, None)])
 def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, theirs: float, ratio: float | None) -> None:
     """The base policy has an accuracy of 0.3, which is above a baseline that collapsed."""
 
     def run(system: str, seed: int, seconds: float, generate: float, last: float) -> SystemRun:
-        made = planted(system, Sampled(), seed, optimize=seconds - generate, generate=generate)
-        evaluated = [
-            EvaluatedPolicy.model_construct(stage=stage, updates=8 * stage, accuracy=Interval(level, 0, 1))
-            for stage, level in enumerate((0.3, last))
-        ]
-        return replace(made, history=replace(made.history, evaluated=evaluated))
+        return evaluated(planted(system, Sampled(), seed, optimize=seconds - generate, generate=generate), 0.3, last)
 
     runs = [run("mu_grpo", 0, 5, 1, ours), run("mu_grpo", 1, 5, 1, ours)]
     runs += [run("grpo", 0, 10, 4, theirs), run("grpo", 1, 40, 9, theirs)]
@@ -209,12 +213,8 @@ def test_both_runs_are_timed_to_the_level_where_they_first_have_it() -> None:
     later = replace(stage, number=2, policy=stage.policy.model_copy(update={"timings": timings}))
 
     def run(system: str, *levels: float) -> SystemRun:
-        evaluated = [
-            EvaluatedPolicy.model_construct(stage=stage, updates=8 * stage, accuracy=Interval(level, 0, 1))
-            for stage, level in enumerate(levels)
-        ]
         made = planted(system, Sampled(), optimize=10.0)
-        return replace(made, history=replace(made.history, stages=[stage, later], evaluated=evaluated))
+        return evaluated(replace(made, history=replace(made.history, stages=[stage, later])), *levels)
 
     def ratio(ours: SystemRun, theirs: SystemRun) -> float | None:
         speeds = {one.name: one.ratio for one in speeds_of([ours, theirs], "mu_grpo", ["grpo"])}

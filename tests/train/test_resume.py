@@ -101,18 +101,6 @@ def test_killed_and_started_again_the_weights_are_the_same_bits(
     assert {row["staleness"] for row in again.examples} == {0, 1, 2, 4, 5}
 
 
-def test_only_the_last_states_are_kept(small: Small, responses: Responses, working: Store) -> None:
-    kept: list[list[str]] = []
-
-    def look(_: int) -> None:
-        kept.append(sorted(path.name for path in (working.root / "progress/key").glob("train-*")))
-
-    attempt(small, responses, working, look)
-    assert kept[0] == []
-    assert kept[-1] == ["train-000004", "train-000005"]
-    assert max(len(one) for one in kept) == 2
-
-
 def test_sigterm_saves_the_state_and_stops(small: Small, responses: Responses, working: Store) -> None:
     def ask(update: int) -> None:
         if update == 3:
