@@ -1,4 +1,4 @@
-"""The penalty: its slope, what its estimators estimate, and that it pulls back whatever the gate and the veto do."""
+"""The penalty: what its estimators estimate, and that it pulls back whatever the gate and the veto do."""
 
 import math
 from collections.abc import Sequence
@@ -7,65 +7,42 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.settings import RegulariserSettings
 from tasks.train.objective import penalty
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import update, with_policies
-from tests.train.test_objective import Response, batch_of, close, nav, ratio, steady
-
-tokens = st.lists(st.tuples(ratio, ratio), min_size=1, max_size=8)
-KINDS: list[dict[str, Any]] = [{"kind": kind} for kind in ("likelihood", "behavior_l2")]
-KINDS += [
-    {"kind": "reference_kl", "estimator": estimator, "unbiased": unbiased}
-    for estimator in ("k1", "k2", "k3")
-    for unbiased in (False, True)
-]
+from tests.train.test_objective import Response, batch_of, close, nav
 
 
-def regulariser(coefficient: float = 0.3, **over: Any) -> RegulariserSettings:
+def regulariser(coefficient: float, **over: Any) -> RegulariserSettings:
     return RegulariserSettings.parse({"coefficient": coefficient, **over})
 
 
 def kl(**over: Any) -> RegulariserSettings:
-    return regulariser(1.0, kind="reference_kl", **over)
+    return regulariser(1.0, **{"kind": "reference_kl", **over})
 
 
 def batch_with_reference(row: Sequence[float], reference: Sequence[float]) -> TokenBatch:
     return with_policies(batch_of([(1.0, row)]), reference=reference)
 
 
-@pytest.mark.parametrize("over", KINDS, ids=str)
-@hypothesis_settings(steady, max_examples=40)
-@given(tokens)
-def test_the_gradient_of_a_penalty_is_its_slope(over: dict[str, Any], rows: list[tuple[float, float]]) -> None:
-    settings, step = regulariser(**over), 1e-5
-    batch = batch_with_reference(*zip(*rows, strict=True))
-    penalty(batch, settings).sum().backward()
-
-    def values(shift: float) -> Tensor:
-        return penalty(replace(batch, logp_T=batch.logp_T.detach() + shift), settings)
-
-    slope_T = (values(step) - values(-step)) / (2 * step)
-    torch.testing.assert_close(batch.logp_T.grad, slope_T, rtol=1e-7, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     ("over", "values", "gradient"),
     [
+        ({"kind": "likelihood"}, [0.5 - math.log(3), 0.75 + math.log(4)], [-1, -1]),
+        ({"kind": "behavior_l2"}, [1.2069490, 1.9218121], [2 * math.log(3), -2 * math.log(4)]),
         ({"estimator": "k1"}, [math.log(2), -math.log(2)], [1, 1]),
         ({"estimator": "k2"}, [0.2402265, 0.2402265], [math.log(2), -math.log(2)]),
         ({"estimator": "k3"}, [0.1931472, 0.3068528], [0.5, -1]),
         # Ratios to the behavior policy 3 and 1/4, to the reference 2 and 1/2; the gradient is r (k + k').
         ({"estimator": "k1", "unbiased": True}, [3 * math.log(2), -math.log(2) / 4], [5.0794415, 0.0767132]),
+        ({"estimator": "k2", "unbiased": True}, [0.7206795, 0.0600566], [2.8001211, -0.1132302]),
         ({"estimator": "k3", "unbiased": True}, [0.5794415, 0.0767132], [2.0794415, -0.1732868]),
     ],
 )
-def test_kl_worked_numbers(over: dict[str, Any], values: list[float], gradient: list[float]) -> None:
+def test_penalties_worked_numbers(over: dict[str, Any], values: list[float], gradient: list[float]) -> None:
     batch = batch_with_reference([3.0, 0.25], [1.5, 0.5])
     got_T = penalty(batch, kl(**over))
     got_T.sum().backward()
