@@ -91,12 +91,11 @@ def histograms(age: float, preset: str) -> dict[str, list[int]]:
     kept = counts.copy()
     if preset == "mu_grpo":
         kept[:8] -= np.round(0.15 * age * counts[:8]).astype(int)
-    middles = (LOG_RATIO_EDGES[:-1] + LOG_RATIO_EDGES[1:]) / 2
-    bell = np.exp(-(middles**2) / (0.02 + age))
-    ratios = np.round(8 * LENGTH * bell / bell.sum()).astype(int).tolist()
+    ratios = np.zeros(len(LOG_RATIO_EDGES) - 1, dtype=int)
+    ratios[14] = 8 * LENGTH  # just below 1, and just above it for positive advantages
     return {
         "advantage_histogram": counts.tolist(),
         "advantage_histogram_kept": kept.tolist(),
-        "ratio_histogram_negative": ratios[::-1],
-        "ratio_histogram_positive": ratios,
+        "ratio_histogram_negative": ratios.tolist(),
+        "ratio_histogram_positive": ratios[::-1].tolist(),
     }
