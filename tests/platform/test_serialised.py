@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,22 @@ def test_cached_tasks_have_their_cache_version(registered: Registered) -> None:
         assert metadata.cache_serializable == (function not in MAPPED), name
         assert not metadata.cache_ignore_input_vars, name  # The records' keys leave out what decides nothing.
         assert metadata.generates_deck.value
+
+
+def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered) -> None:
+    _, found = registered
+    graph = {node.id: node for node in found.workflows["workflows.mu_grpo.mu_grpo"].template.nodes}
+    before = {name: set(node.upstream_node_ids) for name, node in graph.items()}
+    stages = [f"stage-{number}" for number in (1, 2, 3, 4)]
+    ends = {"open-run", "benchmarks", "training-set", "base-policy", "evaluate-base", "report", "close-run"}
+    assert graph.keys() == {*stages, *ends}
+    stage = found.workflows[graph["stage-1"].workflow_node.sub_workflow_ref.name].template
+    inner = {node.id: set(node.upstream_node_ids) - {"start-node"} for node in stage.nodes}
+    after = {"generate": {"prompts"}, "verify": {"generate"}, "optimize": {"generate", "verify"}}
+    assert inner == {"prompts": set(), **after, "evaluate": {"optimize"}}
+    for earlier, later in pairwise(["open-run", "base-policy", *stages, "report", "close-run"]):
+        assert earlier in before[later]
+    assert {"evaluate-base", *stages} <= before["report"]
 
 
 def written(config: Path) -> dict[str, Any]:

@@ -100,6 +100,11 @@ def refused(folder: Path) -> None:
         load_trainer(folder, settings(backend={"kind": "deepspeed", "deepspeed": file}), 12, 0)
 
 
+def test_gradient_checkpointing_changes_nothing(base: Path, responses: Responses, alone: Path, tmp_path: Path) -> None:
+    work(base, responses, tmp_path, 0, {"gradient_checkpointing": True})
+    assert largest_difference(weights(tmp_path, LAST), weights(alone, LAST)) < 1e-6
+
+
 @pytest.mark.parametrize("made", ["alone", "bf16-2", "bf16-3"])
 def test_bfloat16_computes_and_float32_weights_keep_small_updates(
     made: str, base: Path, responses: Responses, alone: Path, pairs: Path, tmp_path: Path

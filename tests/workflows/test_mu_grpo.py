@@ -15,6 +15,7 @@ from tasks.cluster.plan import plan_cluster
 from tasks.formats import share
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tasks.stored.runs import find_artifact
 from tests.workflows.runs import Finished, refusal_text
 from tools import ROOT
@@ -39,6 +40,23 @@ def _table(output: str) -> list[str]:
     """The end of a run, without what differs between executions."""
     lines = output[output.index("mu_grpo, mu ") :].replace(" with what other executions made", "").splitlines()
     return [line for line in lines if not line.startswith(("now ", "        mu-grpo compare "))]
+
+
+def test_a_policy_knows_where_it_comes_from(finished: Finished) -> None:
+    store = finished.store
+    made = [one for one in store.manifests("policy") if one.facts.get("preset", "mu_grpo") == "mu_grpo"]
+    policies = sorted(made, key=lambda manifest: manifest.facts["stage"])
+    assert [policy.facts["updates"] for policy in policies] == [0, 8, 16]
+    for before, after in pairwise(policies):
+        assert after.parents["policy"] == [before.ref]
+        for shard in after.parents["rollouts"]:
+            assert store.manifest(shard).parents["policy"] == [before.ref]
+            sampled_by = read_table(store.path(shard) / "rollouts.parquet")["policy"].unique().to_pylist()
+            assert sampled_by == [before.digest]
+        rows = read_table(store.path(after.ref) / "metrics.parquet").to_pylist()
+        assert [row["staleness"] for row in rows] == list(range(8))
+        assert rows[0]["ratio_max_negative"] == rows[0]["ratio_p01_negative"] == 1.0
+        assert after.facts["logp_mismatch"] < 1e-4
 
 
 def test_a_run_says_how_to_make_it_again(finished: Finished) -> None:
