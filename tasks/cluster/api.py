@@ -161,6 +161,7 @@ class Api:
         """Return the answer to a GET, or to a POST if there is a body; empty if a GET finds nothing."""
         method = "GET" if body is None else "POST"
         _, url, headers, *_ = self._client.param_serialize(method, path, auth_settings=["BearerToken"])
+        headers = {name: value.strip() for name, value in headers.items()}  # A file of a token ends with a line break.
         pool, timeout = self._client.rest_client.pool_manager, Timeout(self._seconds)
         try:
             answer = pool.request(method, url, json=body, headers=headers, timeout=timeout)

@@ -75,6 +75,16 @@ def test_a_login_by_a_plugin(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> N
     assert ask(gpu_pool, kubeconfig=kubeconfig)["API server"].state == "ok"
 
 
+def test_a_token_in_a_file_that_ends_with_a_line_break(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
+    """kubectl removes the line break."""
+    kubeconfig, token = gpu_pool.kubeconfig(tmp_path), tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    content = yaml.safe_load(kubeconfig.read_text())
+    content["users"][0]["user"] = {"tokenFile": str(token)}
+    kubeconfig.write_text(yaml.safe_dump(content))
+    assert ask(gpu_pool, kubeconfig=kubeconfig)["API server"].state == "ok"
+
+
 def test_what_is_forbidden_is_not_tried_and_named(gpu_pool: ApiServer, ask: Ask) -> None:
     for one in gpu_pool.rules:
         one["resources"] = [kept for kept in one["resources"] if kept not in ("secrets", "namespaces")]
