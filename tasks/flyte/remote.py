@@ -376,9 +376,12 @@ class Execution:
 
 def _config(path: Path | None) -> tuple[str, Config]:
     """Return the name of a config file for messages, and its content."""
+    option, variable = "--config", os.environ.get("FLYTECTL_CONFIG")
+    if path is None and variable:  # If there is no such file, flytekit would use the one in the home folder.
+        option, path = "FLYTECTL_CONFIG", Path(variable)
     if path is not None and not path.is_file():
-        raise DeploymentError(f"--config: {path} is not a file. Name one that holds {EXAMPLE}")
-    name = str(path or os.environ.get("FLYTECTL_CONFIG") or "~/.flyte/config.yaml")
+        raise DeploymentError(f"{option}: {path} is not a file. Name one that holds {EXAMPLE}")
+    name = str(path or "~/.flyte/config.yaml")
     try:
         file = get_config_file(None if path is None else str(path))
         endpoint, config = Platform.URL.read(file), Config.auto(file)

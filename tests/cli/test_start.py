@@ -194,6 +194,19 @@ def test_without_a_config_the_message_says_how_to_name_one(tmp_path: Path) -> No
     assert "no config of Flyte is found. Name a file with --config" in told
 
 
+def test_a_missing_file_in_the_variable_does_not_lead_to_another_flyte(
+    admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """flytekit goes on with the file in the home folder."""
+    (tmp_path / ".flyte").mkdir()
+    options_of(tmp_path / ".flyte/config.yaml", admin.port)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FLYTECTL_CONFIG", str(tmp_path / "none.yaml"))
+    with pytest.raises(DeploymentError, match=r"FLYTECTL_CONFIG: .*none\.yaml is not a file"):
+        start("smoke", [], Options(None, "mu-grpo", "development", None, None), wait=False)
+    assert not admin.created
+
+
 def test_an_execution_is_followed_to_its_result(
     admin: Admin, options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
