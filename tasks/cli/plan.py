@@ -277,7 +277,8 @@ def _assumptions(plan: ClusterPlan) -> Table:
     table.add_column("", style="dim")
     for assumption in plan.assumptions:
         source, color = assumption.source, _COLORS[assumption.source]
-        table.add_row(assumption.name, assumption.value, f"[{color}]{source}[/]" if color else source, assumption.note)
+        shown = f"[{color}]{source}[/]" if color else source
+        table.add_row(assumption.name, escape(assumption.value), shown, escape(assumption.note))
     return table
 
 

@@ -20,7 +20,10 @@ Point = tuple[float, float, float]
 """Two amounts of work, and the seconds of both together."""
 _ALIKE = 0.97
 """Squared cosine above which two amounts are collinear, so that a fit cannot separate their seconds."""
-_SAME = ("policy.path", "policy.tiny", "rollout.engine.kind", "optimize.backend.kind", "optimize.lora")
+_SAME = (
+    *("policy.path", "policy.tiny", "rollout.engine.kind", "rollout.engine.dtype"),
+    *("optimize.backend.kind", "optimize.backend.dtype", "optimize.lora"),
+)
 """Settings that both runs must share, without which rates do not apply."""
 
 

@@ -55,9 +55,9 @@ def pool_of(
 ) -> Pool:
     """Return the pods of every role on a number of GPUs; for 0, the process on this machine.
 
-    Without a deployment, a pod has the GPUs that its step uses, generation and evaluation run on spot nodes, and
-    training runs on demand, as in configs/deployments. ``accelerator`` is the row of the prices for all roles; None
-    means that of the deployment, or the first row.
+    Without a deployment, a pod has the GPUs that its step uses, as many run at once as the GPUs allow, generation and
+    evaluation run on spot nodes, and training runs on demand. ``accelerator`` is the row of the prices for all
+    roles; None means that of the deployment, or the first row.
 
     Raises:
         SettingsError: a pod has too few GPUs for its step, the cluster has too few for a pod, or the prices do not have
@@ -82,7 +82,8 @@ def pool_of(
         kind = accelerator or pod.accelerator or next(iter(costs.accelerators))
         costs.accelerator(kind)
         pods[role] = pod.model_copy(update={"gpus": total, "accelerator": kind})
-    return Pool(gpus, pods, settings.train_nodes * run.optimize.backend.processes, settings.max_parallelism, costs)
+    most = deployment.max_parallelism if deployment else gpus
+    return Pool(gpus, pods, settings.train_nodes * run.optimize.backend.processes, most, costs)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def _of_folder(folder: Path) -> Shape | None:
         raise DataError(f"policy.path: {folder} cannot be read: {error}") from None
     if not files:
         raise DataError(f"policy.path: {folder} has no {WEIGHTS}, nor all files of {INDEX}.")
-    config: dict[str, Any] = {**outer, **outer.get("text_config", {})}
+    config: dict[str, Any] = {**outer, **(outer.get("text_config") or {})}
 
     def size(*names: str) -> int:
         return next((found for name in names if isinstance(found := config.get(name), int) and found), 0)

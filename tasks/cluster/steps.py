@@ -233,7 +233,7 @@ class _Steps:
     ) -> Phase:
         """Return the phase of tasks that run one after the other, each with its share of the pods in parallel."""
         pool, each, gpus = self._pool, self._rates.each, self._pool.gpus_of(role)
-        at_once = min(pool.gpus // gpus if gpus else pool.most_pods, pool.most_pods)
+        at_once = min(pool.gpus // gpus, pool.most_pods) if gpus else 1
         rounds = tasks * -(-(pods // tasks) // at_once)
         starts = pods if pool.gpus else int(name == "policy")  # A single process starts once.
         transfer = (read + written) / _GB / each.store_gb_per_second

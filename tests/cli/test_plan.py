@@ -179,6 +179,9 @@ def test_names_with_brackets_are_shown_as_written(tmp_path: Path) -> None:
     config.write_text(yaml.safe_dump(values))
     text = words(run_command("plan", "--config", str(config), "--gpus", "1"))
     assert text.count("tiny [base] mu_grpo") == text.count("tiny [/chat] mu_grpo") == 2
+    prices = tmp_path / "[ours].yaml"
+    prices.write_text(PRICES.read_text())
+    assert "[ours].yaml given" in words(run_command("plan", "--config", PAPER, "--gpus", "4", "--prices", str(prices)))
 
 
 def test_a_key_beside_an_experiment_is_not_ignored(tmp_path: Path) -> None:

@@ -178,6 +178,8 @@ def test_the_seconds_of_an_answer_are_those_of_one_worker(finished_runs: dict[st
         ("policy.tiny.hidden_size=128", "its run has policy.tiny.hidden_size 64, the planned one 128"),
         ("policy.path=some/model", "its run has policy.path None, the planned one some/model"),
         ("rollout.engine.kind=vllm", "its run has rollout.engine.kind transformers, the planned one vllm"),
+        ("rollout.engine.dtype=bfloat16", "rollout.engine.dtype float32, the planned one bfloat16"),
+        ("optimize.backend.dtype=bfloat16", "optimize.backend.dtype float32, the planned one bfloat16"),
         ("optimize.lora.rank=4", "its run has optimize.lora.rank None, the planned one 4"),
     ],
 )

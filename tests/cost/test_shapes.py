@@ -44,7 +44,9 @@ def folder_of(path: Path, config: dict[str, object]) -> PolicySettings:
 
 
 @pytest.mark.parametrize(
-    "config", [SIZES, {"text_config": SIZES}, {**SIZES, "num_key_value_heads": None}], ids=["plain", "deeper", "none"]
+    "config",
+    [SIZES, {"text_config": SIZES}, {**SIZES, "num_key_value_heads": None, "text_config": None}],
+    ids=["plain", "deeper", "none"],
 )
 def test_the_shape_of_a_folder(tmp_path: Path, config: dict[str, object]) -> None:
     shape = shape_of(folder_of(tmp_path, config))

@@ -42,6 +42,13 @@ def test_the_papers_setting_in_numbers() -> None:
     assert (plan.mu_grpo.refreshes, plan.grpo.refreshes) == (0, 1024)
 
 
+def test_without_a_deployment_as_many_shards_run_at_once_as_there_are_gpus() -> None:
+    plan = plan_cluster(paper("prompts.prompts_per_shard=1024"), 4, 64, prices=PRICES)
+    generate = next(phase for phase in plan.mu_grpo.phases if phase.name == "generate")
+    assert generate.pods == 4 * 64
+    assert generate.wall_seconds == pytest.approx(generate.pod_seconds / 64)
+
+
 def test_both_optimize_alike_and_grpo_waits_for_the_longest_response_every_time() -> None:
     plan = planned()
     staged, baseline = plan.mu_grpo.gpu_seconds, plan.grpo.gpu_seconds
