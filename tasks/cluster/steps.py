@@ -82,7 +82,6 @@ def predict(run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Poo
     phases = list(steps.phases(mu if alternating else None))
     policies = steps.base + stages * steps.trained
     kept, read = policies + steps.rollouts, sum(phase.read for phase in phases)
-    has_checkpoints = run.updates_per_stage > run.operation.updates_per_checkpoint
     seconds = {row: sum(one.seconds.get(row, 0.0) for one in phases) for row in ROWS}
     on_gpus = {row: sum(one.seconds.get(row, 0.0) * one.pod_gpus for one in phases) for row in ROWS}
     storage, price = pool.costs.storage, {"GPUs, spot": 0.0, "GPUs, on demand": 0.0}
@@ -102,7 +101,7 @@ def predict(run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Poo
         refreshes=updates // mu if alternating else 0,
         policy_bytes=policies,
         kept_bytes=kept,
-        unfinished_bytes=(run.operation.checkpoints_kept + 1) * steps.checkpoint if has_checkpoints else 0.0,
+        unfinished_bytes=min(steps.checkpoints, run.operation.checkpoints_kept + 1) * steps.checkpoint,
         read_bytes=read,
         written_bytes=sum(phase.written for phase in phases),
         price=price if pool.gpus else {},
@@ -168,6 +167,8 @@ class _Steps:
         self.weights = number * (shape.parameters + (trained if lora else 0))
         self.trained, self.rollouts = self.weights + self.moments, rates.each.bytes_per_token * self.generated
         self.starting = self.base + (stages - 1) * self.weights
+        self.checkpoints = -(-run.updates_per_stage // run.operation.updates_per_checkpoint) - 1
+        """Number of checkpoints inside a stage."""
 
     def phases(self, mu: int | None) -> Iterator[Phase]:
         """Yield the phases of ``mu_grpo`` if ``mu`` is None, else those of ``grpo``."""
@@ -203,9 +204,8 @@ class _Steps:
         optimize += stages * run.updates_per_stage * each.update_seconds
         seconds: dict[Row, float] = {"optimize": optimize, "rest": stages * rates.rest}
         seconds["load"] = stages * each.trainer_start_seconds
-        checkpoints = stages * (-(-run.updates_per_stage // run.operation.updates_per_checkpoint) - 1)
         read = self.starting + (stages - 1) * self.moments
-        written = stages * self.trained + checkpoints * self.checkpoint
+        written = stages * (self.trained + self.checkpoints * self.checkpoint)
         if mu is None:
             read += self.rollouts
         else:

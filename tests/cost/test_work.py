@@ -101,11 +101,13 @@ def test_adapters_leave_the_policy_and_shrink_its_moments() -> None:
 @pytest.mark.parametrize("mu", ["", "updates_per_rollout=512 rollout.engine.gpu_memory_share=0.5"])
 def test_states_are_written_as_often_as_they_are_due(mu: str) -> None:
     """A state is saved in the middle of a refresh too."""
-    rare, often = (planned(f"{mu} operation.updates_per_checkpoint={updates}") for updates in (1024, 256))
+    rare, half, often = (planned(f"{mu} operation.updates_per_checkpoint={updates}") for updates in (1024, 512, 256))
     state = 12 * WEIGHTS
     for name in ("mu_grpo", "grpo"):
         once, four = getattr(rare, name), getattr(often, name)
         assert once.unfinished_bytes == 0
+        assert getattr(half, name).unfinished_bytes == pytest.approx(state, rel=1e-3)  # A stage saves one state.
+        assert four.unfinished_bytes == pytest.approx(3 * state, rel=1e-3)  # Two are kept while another is written.
         assert four.written_bytes - once.written_bytes == pytest.approx(4 * 3 * state, rel=0.01)
         assert four.kept_bytes == once.kept_bytes
 
