@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tasks.cluster.rates import EngineRates, Rates, passes
+from tasks.cluster.rates import EngineRates, Pool, Rates, passes
 from tasks.cluster.steps import evaluation_calls
 from tasks.errors import DataError
 from tasks.settings import EngineSettings, RunSettings
 from tasks.settings.base import flat
-from tasks.settings.cost import AssumptionSettings
 
 if TYPE_CHECKING:  # A plan without a store imports neither numpy nor pyarrow.
     from tasks.report.history import History
@@ -27,8 +26,8 @@ _SAME = (
 """Settings that both runs must share, without which rates do not apply."""
 
 
-def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tuple[Rates, str]:
-    """Return the rates of the latest finished run in a store, and the name of this run.
+def measure(run: RunSettings, store: "Store", pool: Pool) -> tuple[Rates, str]:
+    """Return the rates of the latest finished run in a store, for a run on a pool, and the name of the finished run.
 
     Runs of the workflow of the planned run come first.
 
@@ -44,11 +43,11 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
     )
     history = load_finished(store, report)
     name = f"{history.algorithm}, mu {history.updates_per_rollout}, seed {history.seed}, {report.ref}"
-    return read_rates(run, history, assumed, uri), name
+    return read_rates(run, history, pool, uri), name
 
 
-def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings, uri: str) -> Rates:
-    """Return the rates of a finished run, for a planned run.
+def read_rates(run: RunSettings, history: "History", pool: Pool, uri: str) -> Rates:
+    """Return the rates of a finished run, for a planned run on a pool.
 
     Raises:
         DataError: the finished run has another policy, engine or backend, or settings that this version cannot read.
@@ -61,7 +60,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     (step, row), (verifier, answer) = _decoding_rates(measured, history), _verification_rates(history)
     trained, last, evaluated = [one.policy for one in stages], stages[-1].verdicts[0], history.of_kind("evaluation")
     tokens = sum(_tokens(one.verdicts[0].facts) for one in stages)
-    processes = measured.optimize.backend.processes / run.optimize.backend.processes
+    assumed, processes = pool.costs.assumptions, _processes(trained[-1], measured) / pool.training_gpus
     (trained_passes, scored_passes), before = passes(measured.optimize), 1 + measured.optimize.objective.needs_reference
     forward = _phase_seconds("logp", everything) / (before * tokens)
     # The other forward passes, such as those of a proximal policy, are in phase optimize.
@@ -77,7 +76,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         # The last stage is the best estimate of later stages.
         "response_share": min(1.0, _tokens(last.facts) / last.facts["responses"] / run.rollout.max_new_tokens),
         "prompt_tokens": 0.0,  # Included in the seconds of a response.
-        "pod_start_seconds": ledger.get("start", 0.0) / len(started),
+        "pod_start_seconds": ledger.get("start", 0.0) / len(started) + bool(pool.gpus) * assumed.pod_start_seconds,
         "engine_start_seconds": engine_start,
         "trainer_start_seconds": max(0.0, _phase_seconds("load", trained) / len(stages) - both * engine_start),
         "update_seconds": 0.0,  # Included in the seconds of the tokens.
@@ -113,8 +112,9 @@ def _decoding_rates(run: RunSettings, history: "History") -> tuple[float, float]
     """Return the seconds of a decode step and of a row in it, from generation for training and for evaluations."""
     engine, points = run.rollout.engine, list[Point]()
     rates = EngineRates(engine.refills, engine.batch_size, step=0.0, row=0.0)
-    engines = run.optimize.backend.processes if run.alternates else 1  # They share a call, and work at the same time.
     for stage in history.stages:
+        # They share a call, and work at the same time.
+        engines = _processes(stage.policy, run) if run.alternates else 1
         calls = engines * sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
         facts, seconds = stage.verdicts[0].facts, _phase_seconds("generate", [stage.policy, *stage.rollouts])
         responses, tokens = facts["responses"], _tokens(facts)
@@ -156,6 +156,12 @@ def fit_two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, f
         return float(share * xs / xx), float((1 - share) * ys / yy)
     first, second = nnls(amounts, seconds)[0]
     return float(first), float(second)
+
+
+def _processes(policy: "Manifest", run: RunSettings) -> int:
+    """Return the number of processes on all nodes that trained a policy; older runs record only those on a node."""
+    processes: int = policy.facts.get("processes", run.optimize.backend.processes)
+    return processes
 
 
 def _tokens(facts: Mapping[str, Any]) -> float:

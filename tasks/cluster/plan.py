@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.cluster.measured import measure
@@ -84,11 +84,8 @@ def plan_cluster(
     else:
         from tasks.store import Store
 
-        rates, name = measure(run, Store.open(store, create=False), costs.assumptions)
+        rates, name = measure(run, Store.open(store, create=False), pool)
         lines.append(Assumption("rates", name, "measured", store))
-        if gpus:
-            start = rates.each.pod_start_seconds + costs.assumptions.pod_start_seconds
-            rates = replace(rates, each=rates.each.model_copy(update={"pod_start_seconds": start}))
         grpo_rates = rates
     lines += _rate_assumptions(grpo_rates if run.alternates else rates, pool)
     mu_grpo = predict(run, stages, shape, rates, pool, alternating=False)

@@ -9,7 +9,7 @@ from math import ceil
 import pytest
 
 from tasks.cluster.measured import measure, read_rates
-from tasks.cluster.rates import EngineRates, Rates, pool_of
+from tasks.cluster.rates import EngineRates, Pool, Rates, pool_of
 from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import Prediction, predict
 from tasks.errors import DataError
@@ -130,7 +130,21 @@ def with_planted_timings(finished: FinishedRun) -> History:
 
 
 def rates_of(finished: FinishedRun, history: History, run: RunSettings | None = None) -> Rates:
-    return read_rates(run or finished.run, history, ASSUMED, "here")
+    return read_rates(planned := run or finished.run, history, here(planned), "here")
+
+
+def here(run: RunSettings) -> Pool:
+    """The process of a plan without GPUs."""
+    return pool_of(run, 0, None, COSTS, None)
+
+
+def in_processes(history: History, processes: int) -> History:
+    """Return the history of a run that as many processes trained, of one node or of several."""
+
+    def policy(made: Manifest) -> Manifest:
+        return made.model_copy(update={"facts": {**made.facts, "processes": processes}})
+
+    return replace(history, stages=[replace(stage, policy=policy(stage.policy)) for stage in history.stages])
 
 
 def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
@@ -153,8 +167,17 @@ def test_every_process_of_an_alternating_run_has_an_engine(
     one = finished_runs["grpo"]
     run = override(one.run, deepspeed(zero_stage=2, processes=2))
     history = replace(with_planted_timings(replace(one, run=run)), settings=run.model_dump(mode="json"))
+    history = in_processes(history, 2)
     generated = replace(one, run=run).predict(rates_of(one, history, run), 0).seconds["generate"]
     assert generated == pytest.approx(make_ledger(history).seconds["generate"], rel=0.05)
+
+
+def test_training_takes_less_time_in_more_processes_of_any_node(one: FinishedRun) -> None:
+    history, nodes = in_processes(with_planted_timings(one), 4), replace(here(one.run), training_gpus=8)
+    alone, both = rates_of(one, history), read_rates(one.run, history, nodes, "here")
+    for name in ("trained_token", "scored_token"):
+        assert getattr(alone, name) == pytest.approx(8 * getattr(both, name))
+    assert both.trained_token == pytest.approx(TRAINED / 2)
 
 
 def test_a_run_predicts_itself(one: FinishedRun) -> None:
@@ -186,12 +209,13 @@ def test_the_seconds_of_an_answer_are_those_of_one_worker(finished_runs: dict[st
 def test_a_run_of_another_kind_is_refused(change: str, message: str, finished_runs: dict[str, FinishedRun]) -> None:
     one = finished_runs["mu_grpo"]
     with pytest.raises(DataError, match=message):
-        measure(override(one.run, change), one.store, ASSUMED)
+        measure(override(one.run, change), one.store, here(one.run))
 
 
 def test_rates_are_those_of_the_other_workflow_where_this_one_has_no_run(finished_runs: dict[str, FinishedRun]) -> None:
     for name, other in (("grpo", "mu_grpo"), ("mu_grpo", "grpo")):
-        rates, told = measure(finished_runs[other].run, finished_runs[name].store, ASSUMED)
+        run = finished_runs[other].run
+        rates, told = measure(run, finished_runs[name].store, here(run))
         assert bool(rates.each.switch_seconds) == (name == "grpo")
         assert told.startswith(f"{'m2po, mu 4' if name == 'grpo' else 'asymre, mu 6'}, seed 0, report/")
 
