@@ -404,7 +404,7 @@ def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> objec
     readers: dict[int, tuple[str, Any]] = {
         SimpleType.INTEGER: ("a whole number", int),
         SimpleType.STRING: ("a text", str),
-        SimpleType.DATETIME: ("a time, as 2026-11-20 or 2026-11-20T12:00:00+00:00", _time),
+        SimpleType.DATETIME: ("a time, as 2026-11-20 in UTC or 2026-11-20T12:00:00+02:00", datetime.fromisoformat),
         SimpleType.STRUCT: ("an object of YAML or JSON", lambda text: _mapping(name, text)),
     }
     allowed, read = readers.get(wanted.simple, ("nothing on a command line", None))
@@ -417,11 +417,6 @@ def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> objec
 def _title(kind: LiteralType) -> str:
     """Return the name of the class of a type; empty for types that are not classes of this project."""
     return str((kind.metadata or {}).get("title", ""))
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo else time.astimezone()
 
 
 def _mapping(name: str, text: str) -> dict[str, Any]:

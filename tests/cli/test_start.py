@@ -102,13 +102,25 @@ def test_wrong_settings_that_overrides_correct_are_sent_to_the_workflow(admin: A
     assert f"overrides={inputs(admin)['overrides']}" == right
 
 
+@pytest.fixture
+def east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose Mondays begin on the Sundays of UTC."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("east")
 def test_options_reach_flyte(admin: Admin, options: Options) -> None:
+    """A date is one of UTC, as in pyflyte and in schedules, so that a Monday is in its own week."""
     chosen = replace(options, version="v1", name="again-1", overwrite_cache=True)
-    start("weekly", ["kickoff=2026-11-20"], chosen, wait=False)
+    start("weekly", ["kickoff=2026-11-23"], chosen, wait=False)
     (request,) = admin.created
     assert (request.spec.launch_plan.version, request.name) == ("v1", "again-1")
     assert request.spec.overwrite_cache
-    assert inputs(admin)["kickoff"].astimezone().date().isoformat() == "2026-11-20"
+    assert inputs(admin)["kickoff"] == datetime(2026, 11, 23, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
