@@ -117,7 +117,7 @@ def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Look
     series = []
     for system, look in looks.items():
         histories = [run.history for run in runs if run.system == system]
-        measured = [one for one in histories if one.has_numbers(name) and (name == "reward" or one.vetoes)]
+        measured = [one for one in histories if one.has_numbers(name) and (name == "reward" or one.veto)]
         smooth = look.model_copy(update={"marker": "", "points": _POINTS})
         series += [Series("", system, *line, look=smooth) for line in _means(measured, name)] if measured else []
     if not series:

@@ -8,10 +8,9 @@ import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
 from tasks.formats import printable
-from tasks.report.history import History
+from tasks.report.history import History, Stage
 from tasks.store import Store
 from tasks.store.layout import EXAMPLES_FILE, SAMPLES_FILE
-from tasks.store.records import Manifest
 from tasks.store.tables import read_table, stream_table
 
 _WANTED = {"turned right": 3, "stayed wrong": 1, "turned wrong": 1, "stayed right": 1}
@@ -85,12 +84,12 @@ def pick_groups(store: Store, history: History) -> list[list[Row]]:
     Raises:
         ArtifactError: a file of a policy is missing or corrupted.
     """
-    marks = _MARKS if history.vetoes else _MARKS[2:]
-    policies = [one.policy for one in history.stages if {EXAMPLES_FILE, _TOKENIZER} <= one.policy.files.keys()]
-    return [group for policy in policies[:1] + policies[1:][-1:] if (group := _group(store, policy, marks))]
+    stages = [one for one in history.stages if {EXAMPLES_FILE, _TOKENIZER} <= one.policy.files.keys()]
+    return [group for stage in stages[:1] + stages[1:][-1:] if (group := _group(store, stage))]
 
 
-def _group(store: Store, policy: Manifest, marks: Sequence[str]) -> list[Row]:
+def _group(store: Store, stage: Stage) -> list[Row]:
+    policy, marks = stage.policy, _MARKS if stage.veto else _MARKS[2:]
     rows = read_table(store.file(policy, EXAMPLES_FILE)).to_pylist()
     updates = [row["update"] for row in rows if any(row["vetoed"])] or [row["update"] for row in rows]
     tokenizer = Tokenizer.from_file(str(store.file(policy, _TOKENIZER)))

@@ -14,7 +14,7 @@ from tasks.evaluate.statistics import Interval
 from tasks.formats import label
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Drawn, Look, Panel, Picture, Scale, Series, draw_picture
-from tasks.report.history import Column, History
+from tasks.report.history import Column, History, Stage
 from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.settings.base import read_packaged_yaml
@@ -39,17 +39,18 @@ class Curve(Look):
     evaluated: bool = False
     """If True, the column is a field of the evaluated policies, drawn over their updates."""
     of_veto: bool = False
-    """If True, the curve is drawn only if the objective has a veto."""
+    """If True, the curve is drawn only for stages whose objective has a veto."""
 
     def has_numbers(self, history: History) -> bool:
         """Return whether a run has numbers for the curve."""
         if self.evaluated:
             return True
         counted = self.column in history.histograms and bool(history.histograms[self.column].any())
-        return (counted or history.has_numbers(self.column)) and (history.vetoes or not self.of_veto)
+        return (counted or history.has_numbers(self.column)) and bool(history.veto or not self.of_veto)
 
-    def series(self, history: History, panel: str, x: str, rows: Column) -> Series:
-        """Return the column over the column ``x`` in some rows; of a histogram, shares of the tokens over the bins."""
+    def series(self, history: History, panel: str, x: str, stage: Stage) -> Series:
+        """Return the column over the column ``x`` in a stage; of a histogram, shares of the tokens over the bins."""
+        rows = history.updates["stage"] == stage.number
         if self.column in EDGES:
             edges, counts = EDGES[self.column], history.histograms[self.column][rows]
             shares = counts.sum(axis=0) / history.column("tokens")[rows].sum()
@@ -92,15 +93,19 @@ class Figure(_Settings):
         measured = [one for one in curves if one.has_numbers(history) and not one.evaluated]
         if not measured:
             return None
-        stages = {f"stage {one.number}": history.updates["stage"] == one.number for one in history.stages}
         if self.over != "updates":
             (panel,) = self.panels
-            limits = _limits(history, panel.limits)
-            staged = [one.series(history, name, "staleness", rows) for name, rows in stages.items() for one in measured]
+            staged = [
+                one.series(history, f"stage {stage.number}", "staleness", stage)
+                for stage in history.stages
+                for one in measured
+                if stage.veto or not one.of_veto
+            ]
             series = [one for one in staged if not np.isnan(one.y).all()]
+            limits = {f"stage {stage.number}": _limits([stage], panel.limits) for stage in history.stages}
             return Chart(
                 series,
-                {one.panel: Panel(one.panel, panel.scale, limits) for one in series},
+                {one.panel: Panel(one.panel, panel.scale, limits[one.panel]) for one in series},
                 self.x_label or "staleness (updates)",
                 heading=panel.title,
                 same_scale=panel.scale != "plain",  # Plain numbers differ too much between stages to share an axis.
@@ -111,8 +116,8 @@ class Figure(_Settings):
             name = panel.title if panel.name is None else panel.name
             for one in panel.curves:
                 if one.has_numbers(history):
-                    panels[name] = Panel(panel.title, panel.scale, _limits(history, panel.limits))
-                    each = [one.series(history, name, "update", rows) for rows in stages.values()]
+                    panels[name] = Panel(panel.title, panel.scale, _limits(history.stages, panel.limits))
+                    each = [one.series(history, name, "update", stage) for stage in history.stages]
                     series += [one.of_policies(history, name)] if one.evaluated else each
         return Chart(series, panels, "update", ends=[end + 0.5 for end in history.boundaries])
 
@@ -145,16 +150,16 @@ def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> st
         return drawing.to_svg(figure, name, f"Over the updates: {', '.join(known)}")
 
 
-def _limits(history: History, sign: str) -> list[float]:
-    """Return the bounds of the gate and of the veto for ratios of tokens whose advantage has this sign."""
-    veto, gate = (history.objective.get(name, {}) for name in ("veto", "gate"))
+def _limits(stages: Sequence[Stage], sign: str) -> list[float]:
+    """Return the bounds of the gates and of the vetoes for ratios of tokens whose advantage has this sign."""
     limits: list[float | None] = []
-    if sign and gate.get("kind") in ("one_side", "two_side") and gate.get("bounds") == "static":
-        limits.append(gate.get("high" if sign == "positive" else "low"))
-    vetoes = sign and history.vetoes and veto["statistic"] == "token_ratio"
-    if vetoes and (sign == "negative" or veto["advantage_sign"] == "all"):
-        limits += [veto["kappa"], *([1 / veto["kappa"]] if veto.get("direction") == "both" else [])]
-    return [limit for limit in limits if limit]
+    for stage in stages if sign else ():
+        gate, veto = stage.policy.settings["objective"].get("gate", {}), stage.veto
+        if gate.get("kind") in ("one_side", "two_side") and gate.get("bounds") == "static":
+            limits.append(gate.get("high" if sign == "positive" else "low"))
+        if veto.get("statistic") == "token_ratio" and (sign == "negative" or veto["advantage_sign"] == "all"):
+            limits += [veto["kappa"], *([1 / veto["kappa"]] if veto.get("direction") == "both" else [])]
+    return [limit for limit in dict.fromkeys(limits) if limit]
 
 
 def _columns(points: Sequence[tuple[float, Interval | float | None]]) -> list[list[float]]:

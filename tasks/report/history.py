@@ -101,6 +101,12 @@ class Stage:
     rollouts: list[Manifest]
     verdicts: list[Manifest]
 
+    @property
+    def veto(self) -> dict[str, Any]:
+        """Settings of the objective's veto; empty if it is off."""
+        veto = dict(self.policy.settings["objective"].get("veto", {}))
+        return veto if veto.get("scope", "off") != "off" else {}
+
 
 @dataclass(frozen=True)
 class History:
@@ -140,14 +146,9 @@ class History:
         return self.stages[-1].last_update if self.stages else 0
 
     @property
-    def objective(self) -> dict[str, Any]:
-        """Settings of the objective; empty before the first stage."""
-        return dict(self.stages[-1].policy.settings["objective"]) if self.stages else {}
-
-    @property
-    def vetoes(self) -> bool:
-        """True if the objective has a veto."""
-        return bool(self.objective.get("veto", {}).get("scope", "off") != "off")
+    def veto(self) -> dict[str, Any]:
+        """Settings of the veto of the last stage that has one; empty if none has."""
+        return next((stage.veto for stage in reversed(self.stages) if stage.veto), {})
 
     def column(self, name: str) -> Column:
         """Return a column of the updates. It is all NaN if the run has no column of that name."""

@@ -10,6 +10,7 @@ import pytest
 
 from tasks.formats import DASH
 from tasks.report.drawing import COLUMNS, thin_out
+from tasks.report.examples import pick_groups
 from tasks.report.figures import all_figures
 from tasks.report.history import History
 from tasks.report.ledger import make_ledger
@@ -120,6 +121,25 @@ def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
         assert kept[8:].tolist() == shares[8:].tolist()
         assert kept[7] < shares[7]
         assert len(column(tables["ratio_histograms"], stage, "ratio_histogram_negative")) == 31
+
+
+def test_a_stage_with_a_veto_is_shown_with_it_though_later_stages_have_none(run):
+    """As after `retrain` with another preset."""
+    with run.process("one"):
+        run.base().stages(1)
+        run.preset = "relaxed"
+        run.stages(1)
+    report = report_of(run)
+    tables, pictures = tables_of(report), figures_of(report)
+    assert {panel for panel, _ in tables["triggers"]} == {"stage 1"}
+    assert {panel for panel, name in tables["clip_veto"] if name != "clip_fraction"} == {"stage 1"}
+    assert {panel for panel, name in tables["advantages"] if name == "advantage_histogram"} == {"stage 1"}
+    assert {panel for panel, _ in tables["advantages"]} == {"stage 1", "stage 2"}
+    # Dotted are kappa in the panel of stage 1, kappa and the gate's 5 in those of both stages, and the legend's entry.
+    assert [pictures[name].count("stroke-dasharray: 1.2,1.98") for name in ("ratios_negative", "ratios")] == [2, 3]
+    first, last = pick_groups(run.store, history_of(run))
+    assert [sum(token.kind == "trigger" for token in worst["tokens"]) for _, worst in (first, last)] == [1, 0]
+    assert "above 2)" in (report / "report.html").read_text(encoding="utf-8")
 
 
 def test_tables_have_the_numbers_of_the_run(tables, history):
