@@ -23,6 +23,7 @@ from tasks.experiments.result import (
 from tasks.experiments.runs import SystemRun
 from tasks.formats import DASH, points, share, share_with_interval
 from tasks.report.drawing import Picture, write_pictures
+from tasks.report.history import format_value
 from tasks.report.look import render
 from tasks.report.tables import number_table
 from tasks.settings.base import flat
@@ -118,12 +119,14 @@ def _speed(speed: Speed) -> str:
 
 
 def _settings(result: ReproductionResult, runs: Sequence[SystemRun]) -> tuple[Table, Table]:
-    """Return two tables: the settings that differ between the systems of a model, and the shared settings."""
+    """Return two tables, without seeds: settings that differ between the systems of a model, and shared settings."""
     different, shared = [], []
     for model in result.models:
         first = {run.system: flat(run.history.settings) for run in reversed(runs) if run.model == model}
-        for name in dict.fromkeys(name for settings in first.values() for name in settings):
-            values = {system: str(settings.get(name, DASH)) for system, settings in first.items()}
+        for name in dict.fromkeys(name for settings in first.values() for name in settings if name != "seed"):
+            values = {
+                system: format_value(settings[name]) if name in settings else DASH for system, settings in first.items()
+            }
             if len(set(values.values())) == 1:
                 shared.append((model, name, next(iter(values.values()))))
             else:

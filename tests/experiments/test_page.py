@@ -59,6 +59,18 @@ def test_every_figure_is_there_with_its_data(drawn, page):
     assert "&lt;b&gt;7B" in page
 
 
+def test_settings_are_those_of_all_seeds_written_as_in_a_report(result, system_runs):
+    more = {"lora": None, "benchmarks": [{"name": "easy", "problems": 30, "level": None}]}
+    runs = [
+        replace(run, history=replace(run.history, settings={**run.history.settings, **more, "seed": run.seed}))
+        for run in system_runs
+    ]
+    section = words(render_page(result, runs, [], {})).split("All other settings are shared.")[1]
+    assert "tiny lora none tiny benchmarks name=easy problems=30" in section
+    assert "tiny updates_per_rollout 32 4 32" in section
+    assert "seed" not in section.split("Every run has its own report")[0]
+
+
 def test_models_whose_names_differ_only_in_other_characters_have_figures_of_their_own(result, system_runs):
     names = dict(zip(MODELS, ("模型甲", "模型乙"), strict=True))
     runs = [replace(run, model=names[run.model]) for run in system_runs]
