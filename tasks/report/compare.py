@@ -25,11 +25,11 @@ class ComparedRun:
 
     summary: RunSummary
     settings: Mapping[str, Any]
-    """The settings that ``chosen_settings`` returns; empty if they are unknown."""
-    report: str = ""
+    """The settings that ``chosen_settings`` returns."""
+    report: str
     """The artifact of the report, such as ``report/0123abcd``."""
-    finished: float = 0.0
-    """Unix seconds; 0 if unknown."""
+    finished: float
+    """Unix seconds."""
 
 
 def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
@@ -63,9 +63,7 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
 
 def _names(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     """Return the rows that identify the runs: their reports, and their base policies if a seed has several."""
-    rows = {}
-    if any(run.report for run in runs):
-        rows["report"] = [run.report.removeprefix("report/")[:8] for run in runs]
+    rows = {"report": [run.report.removeprefix("report/")[:8] for run in runs]}
     bases = [(run.summary.seed, run.summary.base_policy) for run in runs]
     if len(set(bases)) > len({seed for seed, _ in bases}):
         rows["base policy"] = [base.digest[:8] for _, base in bases]
@@ -78,7 +76,7 @@ def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     Two runs can have the same settings, for example if the code changed between them. Then the row ``finished`` is
     added, with the time at which each run ended.
     """
-    settings = [{**run.settings, "stages": len(run.summary.evaluated) - 1} if run.settings else {} for run in runs]
+    settings = [{**run.settings, "stages": len(run.summary.evaluated) - 1} for run in runs]
     names = dict.fromkeys(name for values in settings for name in values if name != "seed")
     rows = {
         name: [format_value(values[name]) if name in values else DASH for values in settings]
@@ -89,7 +87,7 @@ def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
         (run.summary.name, run.summary.seed, run.summary.base_policy, *(values[index] for values in rows.values()))
         for index, run in enumerate(runs)
     }
-    if len(identities) < len(runs) and any(run.finished for run in runs):
+    if len(identities) < len(runs):
         rows["finished"] = [moment(run.finished) for run in runs]
     return rows
 

@@ -86,7 +86,7 @@ def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
     assert re.search(r"stage 1 75\.0 % 50\.0 %", text)
     base = summary.evaluated[0]
     assert [(one.benchmark, one.majority.value) for one in base.evaluations] == [("easy", 0.75), ("hard", 0.25)]
-    side_by_side = " ".join(compare([ComparedRun(summary, {}), ComparedRun(summary, {})]).split())
+    side_by_side = " ".join(compare([ComparedRun(summary, {}, str(report), 1e9)] * 2).split())
     assert "mean of 2 benchmarks, base 50.0 % 50.0 %" in side_by_side
     assert "hard, at the end 50.0 % 50.0 %" in side_by_side
 

@@ -52,8 +52,8 @@ def test_a_summary_of_another_version_is_made_again(tmp_path):
     assert summarise(run.store, report, []).evaluated == summary_of(run).evaluated
 
 
-def compared(summary: RunSummary) -> ComparedRun:
-    return ComparedRun(summary, {})
+def compared(summary: RunSummary, **settings: object) -> ComparedRun:
+    return ComparedRun(summary, settings, "report/0123abcd", 1e9)
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -81,7 +81,7 @@ def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo
     rates = [1e-6, 3e-6, 1e-5, 3e-5]
     same = {"seed": 0, "optimize.preset": "mu_grpo"}
     runs = [
-        ComparedRun(summary, {**same, "optimize.learning_rate": rate, "optimize.max_grad_norm": norm})
+        compared(summary, **same, **{"optimize.learning_rate": rate, "optimize.max_grad_norm": norm})
         for rate in rates
         for norm in (1.0, 2.0)
     ]
@@ -96,10 +96,10 @@ def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo
 
 def test_templates_and_benchmarks_are_compared_as_they_are_written(mu_grpo):
     templates = ["{prompt}", "[INST] {prompt} [/INST]", "[think]{prompt} :cat:"]
-    rows = cells(compare([ComparedRun(summary_of(mu_grpo), {"prompts.template": one}) for one in templates]))
+    rows = cells(compare([compared(summary_of(mu_grpo), **{"prompts.template": one}) for one in templates]))
     assert rows["prompts.template"] == templates
     benchmarks = [[{"name": "a", "source": {"path": path, "files": []}, "date": None}] for path in ("b", "c")]
-    rows = cells(compare([ComparedRun(summary_of(mu_grpo), {"evaluate.benchmarks": one}) for one in benchmarks]))
+    rows = cells(compare([compared(summary_of(mu_grpo), **{"evaluate.benchmarks": one}) for one in benchmarks]))
     assert rows["evaluate.benchmarks"] == ["name=a source.path=b", "name=a source.path=c"]
 
 
@@ -124,7 +124,7 @@ def on(summary: RunSummary, *benchmarks: Evaluation) -> ComparedRun:
     samples = benchmarks[0].samples_per_problem
     update = {"evaluations": list(benchmarks), "accuracy": mean, "samples_per_problem": samples}
     evaluated = [policy.model_copy(update=update) for policy in summary.evaluated]
-    return ComparedRun(summary.model_copy(update={"evaluated": evaluated}), {})
+    return compared(summary.model_copy(update={"evaluated": evaluated}))
 
 
 def test_runs_on_other_problems_have_rows_of_their_own(mu_grpo):
