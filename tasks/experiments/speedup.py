@@ -95,10 +95,11 @@ def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
 def _seconds_to(level: float, run: SystemRun) -> float:
     """Return the seconds of training up to the first trained policy with an accuracy; 0 if there is none.
 
-    The base policy does not count, because it is not a result of training.
+    The base policy does not count, because it is not a result of training. Equal means over benchmarks can differ in
+    their last bits.
     """
     policies = zip(training_clock(run.history), run.history.evaluated, strict=True)
-    return next((at for at, one in policies if one.updates and one.accuracy.value >= level), 0.0)
+    return next((at for at, one in policies if one.updates and one.accuracy.value >= level - 1e-12), 0.0)
 
 
 def _generating(run: SystemRun) -> float:

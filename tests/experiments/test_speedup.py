@@ -223,3 +223,5 @@ def test_both_runs_are_timed_to_the_level_where_they_first_have_it() -> None:
     assert ratio(run("mu_grpo", 0.3, 0.6, 0.6), run("grpo", 0.3, 0.6, 0.6)) == 1.0
     assert ratio(run("mu_grpo", 0.3, 0.5, 0.6), run("grpo", 0.3, 0.7, 0.6)) == pytest.approx(0.25)
     assert ratio(run("mu_grpo", 0.3, 0.6, 0.6), run("grpo", 0.3, 0.5, 0.6)) == pytest.approx(4.0)
+    # 0.4 is the mean of 0.1 and 0.7, which a sum of floats puts a bit below.
+    assert ratio(run("mu_grpo", 0.3, (0.1 + 0.7) / 2, 0.3), run("grpo", 0.3, 0.3, 0.4)) == pytest.approx(4.0)
