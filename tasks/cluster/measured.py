@@ -58,8 +58,8 @@ def read_rates(run: RunSettings, history: "History", pool: Pool, uri: str) -> Ra
     _check_same_kind(run, measured, uri)
     engine, stages, everything = measured.rollout.engine, history.stages, history.manifests.values()
     (step, row), (verifier, answer) = _decoding_rates(measured, history), _verification_rates(history)
-    trained, last, evaluated = [one.policy for one in stages], stages[-1].verdicts[0], history.of_kind("evaluation")
-    tokens = sum(_tokens(one.verdicts[0].facts) for one in stages)
+    trained, last, evaluated = [one.policy for one in stages], stages[-1].verdicts, history.of_kind("evaluation")
+    tokens = sum(_tokens(one.verdicts.facts) for one in stages)
     assumed, processes = pool.costs.assumptions, _processes(trained[-1], measured) / pool.training_gpus
     (trained_passes, scored_passes), before = passes(measured.optimize), 1 + measured.optimize.objective.needs_reference
     forward = _phase_seconds("logp", everything) / (before * tokens)
@@ -116,7 +116,7 @@ def _decoding_rates(run: RunSettings, history: "History") -> tuple[float, float]
         # They share a call, and work at the same time.
         engines = _processes(stage.policy, run) if run.alternates else 1
         calls = engines * sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
-        facts, seconds = stage.verdicts[0].facts, _phase_seconds("generate", [stage.policy, *stage.rollouts])
+        facts, seconds = stage.verdicts.facts, _phase_seconds("generate", [stage.policy, *stage.rollouts])
         responses, tokens = facts["responses"], _tokens(facts)
         steps = calls * rates.steps(responses / calls, tokens / responses, run.rollout.max_new_tokens)
         points.append((steps, tokens, engines * seconds))
@@ -133,7 +133,7 @@ def _decoding_rates(run: RunSettings, history: "History") -> tuple[float, float]
 def _verification_rates(history: "History") -> tuple[float, float]:
     """Return the seconds of the verifier's start and of an answer, with as many workers as the run had."""
     points: list[Point] = [
-        (1.0, one.verdicts[0].facts["responses"], _phase_seconds("verify", [one.policy, *one.verdicts]))
+        (1.0, one.verdicts.facts["responses"], _phase_seconds("verify", [one.policy, one.verdicts]))
         for one in history.stages
     ]
     for one in (one for policy in history.evaluated for one in policy.evaluations):

@@ -161,7 +161,7 @@ def execution(ours: SystemRun, theirs: SystemRun) -> Drawn:
 
 def _spans(history: History) -> Iterator[LaneSpan]:
     """Yield the spans of all lanes, in seconds since the first stage began, without the time between processes."""
-    steps = [step for stage in history.stages for step in (*stage.rollouts, *stage.verdicts, stage.policy)]
+    steps = [step for stage in history.stages for step in stage.steps]
     trained = [policy for policy in history.evaluated if policy.updates]
     steps += [history.manifests[one.evaluation] for policy in trained for one in policy.evaluations]
     busy = merge((one.timings.started, one.timings.finished) for one in steps)

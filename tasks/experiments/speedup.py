@@ -140,7 +140,7 @@ def training_time(run: SystemRun) -> dict[str, float]:
     """
     causes = dict.fromkeys([*_CAUSE_OF_PHASE.values(), STORAGE], 0.0)
     for stage in run.history.stages:
-        for manifest in (*stage.rollouts, *stage.verdicts, stage.policy):
+        for manifest in stage.steps:
             within = manifest is not stage.policy and _is_within(manifest.timings, stage.policy.timings)
             rest = 0.0 if within else manifest.timings.seconds
             rest -= manifest.timings.phases.get("start", 0.0)

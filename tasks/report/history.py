@@ -91,7 +91,7 @@ class EvaluatedPolicy(Result):
 
 @dataclass(frozen=True)
 class Stage:
-    """A finished stage: its policy, and the rollouts and verdicts that the policy was trained on."""
+    """A finished stage: its policy, and the rollouts and their verdicts that the policy was trained on."""
 
     number: int
     """Number of the stage, from 1."""
@@ -99,7 +99,12 @@ class Stage:
     last_update: int
     policy: Manifest
     rollouts: list[Manifest]
-    verdicts: list[Manifest]
+    verdicts: Manifest
+
+    @property
+    def steps(self) -> list[Manifest]:
+        """The artifacts of generation, verification and optimization."""
+        return [*self.rollouts, self.verdicts, self.policy]
 
     @property
     def veto(self) -> dict[str, Any]:
@@ -283,7 +288,7 @@ def _stage(
         last_update=int(after.facts["updates"]),
         policy=with_settings([after.ref], "optimize")[0],
         rollouts=with_settings(after.parents["rollouts"], "rollout"),
-        verdicts=with_settings(after.parents["verdicts"], "verify"),
+        verdicts=with_settings(after.parents["verdicts"], "verify")[0],
     )
 
 

@@ -146,7 +146,7 @@ def steps_of(history: History) -> dict[str, dict[str, list[Manifest]]]:
     sampled = history.of_kind("rollouts")
     numbers = {one.digest: len(history.stages) + 1 for one in (*sampled, *history.of_kind("verdicts"))}
     for stage in history.stages:
-        numbers |= {one.digest: stage.number for one in (stage.policy, *stage.rollouts, *stage.verdicts)}
+        numbers |= {one.digest: stage.number for one in stage.steps}
     for rollouts in sampled:
         numbers |= {prompts.digest: numbers[rollouts.digest] for prompts in rollouts.parents.get("prompts", [])}
     for policy in history.evaluated:
@@ -172,7 +172,7 @@ def stage_clock(history: History) -> list[float]:
     manifests: list[Manifest] = []
     clock = [0.0]
     for stage in history.stages:
-        manifests += [*stage.rollouts, *stage.verdicts, stage.policy]
+        manifests += stage.steps
         clock.append(seconds_at_work(manifests) - sum(one.timings.phases.get("start", 0.0) for one in manifests))
     return clock
 

@@ -101,7 +101,7 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         final=final,
         gain=points(final.accuracy.value - base.accuracy.value) if final is not base else None,
         levels=levels if 1 < len(levels) <= _LEVELS_SHOWN else [],
-        training={stage.number: stage.policy.facts | stage.verdicts[0].facts for stage in history.stages},
+        training={stage.number: stage.policy.facts | stage.verdicts.facts for stage in history.stages},
         counted=counted,
         outcomes=[outcome for outcome in Outcome if outcome in shown],
         warnings=_warnings(history),
@@ -130,7 +130,7 @@ def _outcomes(history: History) -> dict[str, Counter[str]]:
         for one in policy.evaluations
     }
     for stage in history.stages:
-        counted[f"training, stage {stage.number}"] = Counter(stage.verdicts[0].facts["outcomes"])
+        counted[f"training, stage {stage.number}"] = Counter(stage.verdicts.facts["outcomes"])
     return {name: counts for name, counts in counted.items() if counts.total()}
 
 

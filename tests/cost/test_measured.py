@@ -122,7 +122,7 @@ def with_planted_timings(finished: FinishedRun) -> History:
             stage,
             policy=timed[stage.policy.ref],
             rollouts=[timed[one.ref] for one in stage.rollouts],
-            verdicts=[timed[one.ref] for one in stage.verdicts],
+            verdicts=timed[stage.verdicts.ref],
         )
         for stage in history.stages
     ]

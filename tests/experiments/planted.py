@@ -52,6 +52,7 @@ def planted(
     name = {"kind": "policy", "digest": f"{system} {seed}", "seed": seed, "parents": {}, "task": ""}
     facts = {"stage": 1, "updates": updates}
     policy = Manifest.model_construct(**name, settings=settings or {}, facts=facts, timings=timings)
-    stage = Stage(1, 1, updates, policy, [], [])
+    verdicts = policy.model_copy(update={"timings": timings.model_copy(update={"finished": 0.0, "phases": {}})})
+    stage = Stage(1, 1, updates, policy, [], verdicts)
     history = History([], [stage], {}, {}, {policy.ref: policy}, system, updates, seed)
     return SystemRun("tiny", system, seed, history, make_ledger(history), *made)

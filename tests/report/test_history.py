@@ -15,7 +15,7 @@ def test_the_history_of_a_whole_run(mu_grpo):
     assert history.boundaries == [32, 64, 96]
     spans = [(stage.first_update, stage.last_update, len(stage.rollouts)) for stage in history.stages]
     assert spans == [(32 * stage + 1, 32 * stage + 32, 2) for stage in range(4)]
-    assert history.stages[0].verdicts[0].facts["outcomes"]["no_answer"] == 11
+    assert history.stages[0].verdicts.facts["outcomes"]["no_answer"] == 11
     assert np.array_equal(history.updates["update"], np.arange(1, 129))
     assert np.isnan(history.updates["trigger_position"][:32]).tolist() == [True] + [False] * 31  # null in the first
     assert (history.algorithm, history.updates_per_rollout, history.seed) == ("mu_grpo", 32, 0)
