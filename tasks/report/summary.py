@@ -189,7 +189,7 @@ class PolicyAccuracies(FlyteModel):
         for one in mean.evaluations:
             k = one.samples_per_problem
             lines.append(
-                f"{one.benchmark:<16}avg@{k} {share_with_interval(one.accuracy)}, pass@{k} {share(one.pass_at_k)}, "
+                f"{one.benchmark:<15} avg@{k} {share_with_interval(one.accuracy)}, pass@{k} {share(one.pass_at_k)}, "
                 f"maj@{k} {share(one.majority)}, truncated {percent(one.truncated)}, on "
                 f"{one.problems} problems  {one.evaluation}"
             )

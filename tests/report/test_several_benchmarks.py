@@ -10,7 +10,7 @@ from tasks.errors import DataError
 from tasks.evaluate.metrics import CORRECT, average_evaluations, measure
 from tasks.report.compare import ComparedRun, compare
 from tasks.report.step import draw_page, write_report
-from tasks.report.summary import summarise
+from tasks.report.summary import PolicyAccuracies, summarise
 from tasks.store import ArtifactRef, Store
 from tests.report.pages import words
 from tests.report.synthetic import SyntheticRun, history_of, make_run
@@ -89,6 +89,13 @@ def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
     side_by_side = " ".join(compare([ComparedRun(summary, {}, str(report), 1e9)] * 2).split())
     assert "mean of 2 benchmarks, base 50.0 % 50.0 %" in side_by_side
     assert "hard, at the end 50.0 % 50.0 %" in side_by_side
+
+
+def test_a_long_name_is_apart_from_its_numbers(run: Measured) -> None:
+    evaluated = PolicyAccuracies.of(run.store, run.evaluations[0]).evaluated
+    named = [one.model_copy(update={"benchmark": one.benchmark * 9}) for one in evaluated.evaluations]
+    lines = str(PolicyAccuracies(evaluated=evaluated.model_copy(update={"evaluations": named}))).splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [["easy" * 9, "avg@8"], ["hard" * 9, "avg@2"]]
 
 
 def test_the_same_store_gives_the_same_bytes(run: Measured, report: ArtifactRef) -> None:
