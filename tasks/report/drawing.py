@@ -159,21 +159,24 @@ class Chart:
 
 def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
     look, color = one.look, PALETTE[one.look.color][0]
+    label = look.text or None
     y = np.clip(np.where(one.y > 0, one.y, np.nan), *_BOUNDS) if log else one.y
+    if look.steps or look.filled:
+        half = (one.x[1] - one.x[0]) / 2
+        edges = np.append(one.x - half, one.x[-1] + half)
+        shape: dict[str, Any] = {"baseline": 0, "fill": True} if look.filled else {"baseline": None, "lw": look.width}
+        axes.stairs(y, edges, color=color, label=label, **shape)
+        return
     x, middle, low, high = thin_out(one.x / unit, y, one.low, one.high, points=points)
     if look.noisy:
         axes.plot(x, middle, ".", color=color, alpha=0.45, markersize=4.5, markeredgewidth=0)
         x, middle, low, high = thin_out(one.x / unit, y, one.low, one.high, points=_MEANS)
-    label = look.text or None
-    if look.filled:
-        axes.fill_between(x, 0, middle, step="mid", color=color, linewidth=0, label=label)
-    elif look.style.isalpha():
+    if look.style.isalpha():
         axes.plot(x, middle, look.style, color=color, markersize=4.5, label=label)
     else:
         few = len(x) == 1 or (len(x) <= _MARKED < points and not look.noisy)
-        shape: dict[str, Any] = {"marker": look.marker, "markersize": 3.5} if few else {}
-        shape |= {"lw": look.width, "alpha": look.opacity, "drawstyle": "steps-mid" if look.steps else "default"}
-        axes.plot(x, middle, look.style, color=color, label=label, **shape)
+        shape = {"marker": look.marker, "markersize": 3.5} if few else {}
+        axes.plot(x, middle, look.style, color=color, label=label, lw=look.width, alpha=look.opacity, **shape)
         axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 
 

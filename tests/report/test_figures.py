@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tasks.formats import DASH
-from tasks.report.drawing import COLUMNS, thin_out
+from tasks.report.drawing import COLUMNS, Chart, Look, Panel, Series, style, thin_out
 from tasks.report.examples import pick_groups
 from tasks.report.figures import all_figures
 from tasks.report.history import History
@@ -109,6 +109,17 @@ def test_thinning_worked_numbers():
     # Two values of x to a point: 0 (twice) and 1, then 3 and 4.
     assert [column.tolist() for column in thin_out(x, y, points=2)] == [[1 / 3, 3.5], [8 / 3, 6.0]]
     assert [len(column) for column in thin_out(x, np.full(6, np.nan), points=2)] == [0, 0]
+
+
+@pytest.mark.parametrize(("shape", "scale", "empty"), [("steps", "log", np.nan), ("filled", "percent", 0.0)])
+def test_a_bin_without_tokens_is_drawn_empty(shape, scale, empty):
+    """Also beside others, and on a logarithmic axis."""
+    bins = Series("", "tokens", range(5), [0.5, 0.0, 0.25, 0.0, 0.25], look=Look(**{shape: True}))
+    with style():
+        (axes,) = Chart([bins], {"": Panel("", scale)}, "log-ratio").draw().axes
+    (drawn,) = axes.patches
+    assert drawn.get_data().values.tolist() == pytest.approx([0.5, empty, 0.25, empty, 0.25], nan_ok=True)
+    assert drawn.get_data().edges.tolist() == [-0.5, 0.5, 1.5, 2.5, 3.5, 4.5]
 
 
 def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
