@@ -38,7 +38,7 @@ class Result(FlyteModel):
     pass_at: dict[int, Interval] = Field(default_factory=dict, validation_alias=AliasChoices("pass_at", "pass"))
     """pass@n by n: the expected share of problems with at least one correct sample of n; empty over benchmarks."""
     majority: Interval | None = None
-    """Share of problems where the majority of the samples gives the correct answer."""
+    """Share of problems where the correct answer has the most votes of the samples."""
     working: Interval | None = None
     """Share of the sampled responses that show their working."""
     response_tokens: float
