@@ -37,7 +37,6 @@ ALL = "all models"
 """Name of a model that means all models together."""
 LEVEL = 0.05
 """Significance level: a difference is significant if its p-value is below."""
-_COLUMNS = 132
 _HOW_TO_READ = (
     "All intervals are 95 % intervals, by bootstrap over problems and a t distribution over seeds. Tests are paired by "
     "seed and problem, and Holm's method adjusts p-values for the number of tests. The Wilcoxon test compares runs "
@@ -166,7 +165,7 @@ class ReproductionResult(_Result):
     def __str__(self) -> str:
         parts = [_missing(self)] if self.missing else []
         for title, table in tables(self).values():
-            parts += [title, render_text(table, _COLUMNS)]
+            parts += [title, render_text(table)]
         parts.append(fill(how_to_read(self), 100))
         if self.folder:
             parts += ["", f"report  {self.folder}/report.html"]
@@ -210,7 +209,7 @@ class LaboratoryResult(_Result):
     arms: list[ArmResult]
 
     def __str__(self) -> str:
-        table = render_text(arms_table(self), _COLUMNS)
+        table = render_text(arms_table(self))
         lines = [f"{self.part}. {self.title}", self.asks, "", table, "", fill(_laboratory_legend(self), 100)]
         return "\n".join([*lines, "", f"figure  {self.folder}/curves.svg"] if self.folder else lines)
 
@@ -224,7 +223,8 @@ def markdown(result: ReproductionResult) -> str:
 
 
 def _missing(result: ReproductionResult) -> str:
-    return f"Not finished; {len(result.missing)} runs are missing: {'; '.join(result.missing)}."
+    verb = "is" if len(result.missing) == 1 else "are"
+    return f"Not finished; {pluralize(len(result.missing), 'run')} {verb} missing: {'; '.join(result.missing)}."
 
 
 def how_to_read(result: ReproductionResult) -> str:

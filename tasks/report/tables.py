@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 from io import StringIO
+from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
@@ -13,11 +14,15 @@ COLUMNS = 80
 _WIDEST, _WIDEST_CELL = 4000, 30
 
 
-def render_text(renderable: RenderableType, width: int = COLUMNS) -> str:
-    """Return a rich table as plain text, with cells as written, without trailing spaces and surrounding blank lines."""
-    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, markup=False, emoji=False)
+def render_text(table: Table) -> str:
+    """Return a table as plain text, with cells as written, without trailing spaces and surrounding blank lines.
+
+    A line is as long as its cells, also in a narrow terminal.
+    """
+    plain: dict[str, Any] = {"color_system": None, "force_terminal": False, "markup": False, "emoji": False}
+    console = Console(file=StringIO(), width=_WIDEST, **plain)
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(table)
     lines = [line.rstrip() for line in capture.get().splitlines()]
     return "\n".join(lines).strip("\n")
 
@@ -27,7 +32,7 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     table = number_table("", headings[:1], headings[1:], rows)
     for column in table.columns[1:]:
         column.no_wrap, column.max_width, column.overflow = False, _WIDEST_CELL, "fold"
-    return render_text(table, _WIDEST)
+    return render_text(table)
 
 
 def number_table(title: str, names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
@@ -69,5 +74,5 @@ def print_whole(console: Console, table: Table) -> None:
 def render_markdown(table: Table) -> str:
     """Return a rich table as Markdown, without padding."""
     table.box, table.pad_edge = box.MARKDOWN, True
-    lines = [re.sub(r" {2,}", " ", line) for line in render_text(table, _WIDEST).splitlines() if line.strip()]
+    lines = [re.sub(r" {2,}", " ", line) for line in render_text(table).splitlines() if line.strip()]
     return "\n".join([lines[0], re.sub(r"-+", "---", lines[1]), *lines[2:]])

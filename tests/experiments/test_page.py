@@ -9,6 +9,7 @@ from tasks.evaluate.statistics import Interval
 from tasks.experiments.figures import make_figures
 from tasks.experiments.laboratory import find_parts
 from tasks.experiments.page import render_page, write_page
+from tasks.formats import share_with_interval
 from tasks.report.ledger import training_clock
 from tests.experiments.conftest import HOSTILE, MODELS, SYSTEMS
 from tests.report.pages import assert_self_contained, words
@@ -90,6 +91,15 @@ def test_the_page_is_written_with_the_data_of_its_figures(tmp_path, result, syst
     text = str(few.model_copy(update={"cells": cells, "causes": []}))
     assert "11.0 %" not in text
     assert "by cause" not in text
+
+
+def test_tables_of_many_systems_keep_their_numbers_in_a_terminal(result):
+    systems = [f"system_{number}" for number in range(8)]
+    one = result.cells[0]
+    cells = [one.model_copy(update={"system": system}) for system in systems]
+    text = str(result.model_copy(update={"systems": systems, "cells": cells}))
+    assert text.count(share_with_interval(one.accuracy)) == 8
+    assert "…" not in text
 
 
 def run_of(system_runs, system):
