@@ -1,6 +1,5 @@
 """Runs of a store: finished runs, which have a report, and unfinished runs."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from tasks.cli.pages import write_page
@@ -12,6 +11,7 @@ from tasks.report.summary import RunSummary, summarise
 from tasks.settings.base import flat
 from tasks.settings.run import chosen_settings
 from tasks.store import Store
+from tasks.store.records import Manifest
 from tasks.stored.runs import find_reports, run_key
 from tasks.stored.unfinished import find_unfinished
 
@@ -51,18 +51,16 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
 
 def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
     """Return every finished run once, even if its report was rendered several times."""
-    by_key: dict[str, ComparedRun] = {}
-    reports = find_reports(store, seed)
-    latest = {run_key(manifest): manifest.ref for manifest in reversed(reports)}
-    store.paths([*latest.values()])  # On S3, all are fetched in parallel.
-    for manifest in reports:
-        key = run_key(manifest)
-        if key in by_key:  # An earlier report of this run, which finished then.
-            by_key[key] = replace(by_key[key], finished=manifest.timings.finished)
-        else:
-            settings = chosen_settings(manifest.settings) | flat(manifest.facts.get("other_settings") or {})
-            by_key[key] = ComparedRun(
-                summarise(store, manifest.ref, []), settings, str(manifest.ref), manifest.timings.finished
-            )
-    runs = sorted(by_key.values(), key=lambda run: run.finished)
-    return sorted(runs, key=lambda run: (run.summary.algorithm != "mu_grpo", -run.summary.updates_per_rollout))
+    by_run: dict[str, list[Manifest]] = {}
+    for report in find_reports(store, seed):
+        by_run.setdefault(run_key(report), []).append(report)
+    store.paths([latest.ref for latest, *_ in by_run.values()])  # On S3, all are fetched in parallel.
+    runs = []
+    for reports in by_run.values():
+        latest, first = reports[0], reports[-1]
+        settings = chosen_settings(latest.settings) | flat(latest.facts.get("other_settings") or {})
+        summary = summarise(store, latest.ref, [])
+        runs.append(ComparedRun(summary, settings, str(latest.ref), first.timings.finished))
+    return sorted(
+        runs, key=lambda run: (run.summary.algorithm != "mu_grpo", -run.summary.updates_per_rollout, run.finished)
+    )
