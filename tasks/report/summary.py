@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from tasks.formats import duration, label, number, percent, percent_range, share, share_with_interval
 from tasks.process.provenance import execution, waits
-from tasks.report.history import EvaluatedPolicy, History, load_finished, load_history
+from tasks.report.history import EvaluatedPolicy, History, Result, load_finished, load_history
 from tasks.report.ledger import Ledger, make_ledger, union_seconds
 from tasks.report.tables import COLUMNS, text_table
 from tasks.settings.base import FlyteModel
@@ -184,16 +184,21 @@ class PolicyAccuracies(FlyteModel):
         mean = self.evaluated
         lines = [
             f"{mean.policy} ({mean.label}, {mean.updates} updates): {mean.headline} "
-            f"{share_with_interval(mean.accuracy)}, greedy {share(mean.greedy)}, on {mean.problems} problems"
+            f"{share_with_interval(mean.accuracy)}{_reward(mean)}, greedy {share(mean.greedy)}, on "
+            f"{mean.problems} problems"
         ]
         for one in mean.evaluations:
             k = one.samples_per_problem
             lines.append(
-                f"{one.benchmark:<15} avg@{k} {share_with_interval(one.accuracy)}, pass@{k} {share(one.pass_at_k)}, "
-                f"maj@{k} {share(one.majority)}, truncated {percent(one.truncated)}, on "
+                f"{one.benchmark:<15} avg@{k} {share_with_interval(one.accuracy)}{_reward(one)}, pass@{k} "
+                f"{share(one.pass_at_k)}, maj@{k} {share(one.majority)}, truncated {percent(one.truncated)}, on "
                 f"{one.problems} problems  {one.evaluation}"
             )
         return "\n".join(lines)
+
+
+def _reward(result: Result) -> str:
+    return "" if result.reward is None else f", reward {number(result.reward, 3)}"
 
 
 class RescoredStage(FlyteModel):

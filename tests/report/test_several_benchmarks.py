@@ -91,11 +91,12 @@ def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
     assert "hard, at the end 50.0 % 50.0 %" in side_by_side
 
 
-def test_a_long_name_is_apart_from_its_numbers(run: Measured) -> None:
+def test_the_result_of_an_evaluation_has_rewards_and_room_for_long_names(run: Measured) -> None:
     evaluated = PolicyAccuracies.of(run.store, run.evaluations[0]).evaluated
-    named = [one.model_copy(update={"benchmark": one.benchmark * 9}) for one in evaluated.evaluations]
+    named = [one.model_copy(update={"benchmark": one.benchmark * 9, "reward": -0.25}) for one in evaluated.evaluations]
     lines = str(PolicyAccuracies(evaluated=evaluated.model_copy(update={"evaluations": named}))).splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [["easy" * 9, "avg@8"], ["hard" * 9, "avg@2"]]
+    assert [line.count("reward -0.250") for line in lines] == [0, 1, 1]
 
 
 def test_the_same_store_gives_the_same_bytes(run: Measured, report: ArtifactRef) -> None:
