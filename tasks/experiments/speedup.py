@@ -78,7 +78,8 @@ def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
     """Return the seconds of a run of a baseline over those of a run of the reference.
 
     The level of the baseline is its accuracy at the end. A ratio is None if either time is 0, which
-    means for this level that no trained policy of the reference reaches it.
+    means for this level that no trained policy of the reference reaches it. Whole runs with different numbers of
+    updates are not compared.
     """
     level = theirs.history.evaluated[-1].accuracy.value
     seconds = {
@@ -86,10 +87,13 @@ def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
         END_TO_END: (training_clock(theirs.history)[-1], training_clock(ours.history)[-1]),
         TO_LEVEL: (_seconds_to(level, theirs), _seconds_to(level, ours)),
     }
-    return {
+    ratios = {
         name: of_baseline / of_reference if min(of_baseline, of_reference) > 0 else None
         for name, (of_baseline, of_reference) in seconds.items()
     }
+    if not pairs_of_equal_length([(ours, theirs)]):
+        ratios |= dict.fromkeys((GENERATION, END_TO_END))
+    return ratios
 
 
 def _seconds_to(level: float, run: SystemRun) -> float:

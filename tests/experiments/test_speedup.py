@@ -178,6 +178,9 @@ def test_runs_of_different_length_or_seed_are_not_compared() -> None:
     ours = planted("mu_grpo", made, **PHASES)
     assert not found([ours], [planted("grpo", made, updates=16, **PHASES)])
     assert not found([ours], [planted("grpo", made, seed=1, **PHASES)])
+    pair = [ours, planted("grpo", made, updates=16, **PHASES)]
+    speeds = speeds_of([evaluated(run, 0.3, 0.5) for run in pair], "mu_grpo", ["grpo"])
+    assert [one.ratio for one in speeds] == [None, None, 1.0]
 
 
 def evaluated(run: SystemRun, *levels: float) -> SystemRun:
