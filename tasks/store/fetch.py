@@ -3,11 +3,14 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tasks.errors import DataError, FetchError
 from tasks.settings.base import local_path
 from tasks.store.files import sha256
+
+if TYPE_CHECKING:
+    from s3fs import S3FileSystem
 
 _HASHED_BYTES = 64 * 2**20
 
@@ -26,7 +29,7 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
     retry = retrying()
     try:
         files = connect()
-        keys = [str(key) for key in retry(files.find, uri.rstrip("/"), maxdepth=1)]
+        keys = list(_objects(files, uri))
         for key in keys:
             name = key.rpartition("/")[2]
             if wanted(name):
@@ -35,6 +38,20 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
         raise FetchError(f"{setting}: {uri} could not be fetched: {error}") from error
     if not keys:
         raise DataError(f"{setting}: there is nothing at {uri}.")
+
+
+def _objects(files: "S3FileSystem", uri: str) -> dict[str, dict[str, Any]]:
+    """Return what S3 tells of the object at an address, or of those directly below it, by key; empty without any."""
+    from tasks.store.s3 import retrying
+
+    retry, place = retrying(), uri.rstrip("/")
+    try:
+        found = retry(files.info, place)
+        # find and walk take a listing that fails for an empty one.
+        listed = retry(files.ls, place, detail=True) if found["type"] == "directory" else [found]
+    except FileNotFoundError:
+        return {}
+    return {str(one["name"]): one for one in listed if one["type"] == "file"}
 
 
 def fingerprint(path: str | None) -> str:
@@ -48,10 +65,10 @@ def fingerprint(path: str | None) -> str:
         FetchError: objects on S3 could not be listed.
     """
     if path and path.startswith("s3://"):
-        from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
+        from tasks.store.s3 import TRANSFER_ERRORS, connect
 
         try:
-            objects = retrying()(connect().find, path, maxdepth=1, detail=True)
+            objects = _objects(connect(), path)
         except TRANSFER_ERRORS as error:
             raise FetchError(f"{path} could not be listed: {error}") from error
         contents = {name: f"{about.get('ETag')}/{about.get('size')}" for name, about in sorted(objects.items())}

@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tasks.cluster.services import probe_store
 from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
-from tasks.store.fetch import fingerprint
+from tasks.store.fetch import fetch, fingerprint
 from tasks.store.files import check
 from tasks.store.s3 import PART_BYTES, Bucket
 from tests.cli.synthetic import write
@@ -136,12 +137,20 @@ def test_an_upload_is_complete_although_its_last_answer_was_lost(place: str, fla
     check(remote.path(ref), remote.manifest(ref).files)
 
 
-def test_a_listing_that_fails_at_times_gives_the_fingerprint(place: str, flaky: Proxy, s3: S3) -> None:
-    """The fingerprint is that of files outside of the store, asked for when a run starts."""
+def test_requests_that_fail_at_times_change_no_fingerprint_and_no_copy(
+    place: str, flaky: Proxy, s3: S3, tmp_path: Path
+) -> None:
+    """Policies and prompts are files outside of the store, which a run asks for when it starts, and then copies."""
     s3.put(f"{place}/model/config.json", b"{}")
-    sound = fingerprint(f"{place}/model")
+    places = [f"{place}/model", f"{place}/model/config.json"]
+    sound = [fingerprint(one) for one in places]
     flaky.fail(0.5, ["slow_down", "internal_error"])
-    assert [fingerprint(f"{place}/model") for _ in range(4)] == [sound] * 4
+    for number in range(8):
+        assert [fingerprint(one) for one in places] == sound
+        for one in places:
+            (folder := tmp_path / f"{number}-{len(one)}").mkdir()
+            fetch(one, folder, "policy.path")
+            assert (folder / "config.json").read_bytes() == b"{}"
     assert flaky.counts().keys() > {"passed"}
 
 
