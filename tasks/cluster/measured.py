@@ -76,7 +76,8 @@ def read_rates(run: RunSettings, history: "History", pool: Pool, uri: str) -> Ra
         # The last stage is the best estimate of later stages.
         "response_share": min(1.0, _tokens(last.facts) / last.facts["responses"] / run.rollout.max_new_tokens),
         "prompt_tokens": 0.0,  # Included in the seconds of a response.
-        "pod_start_seconds": ledger.get("start", 0.0) / len(started) + bool(pool.gpus) * assumed.pod_start_seconds,
+        "pod_start_seconds": ledger.get("start", 0.0) / len(started)
+        + (assumed.pod_start_seconds if pool.gpus else 0.0),
         "engine_start_seconds": engine_start,
         "trainer_start_seconds": max(0.0, _phase_seconds("load", trained) / len(stages) - both * engine_start),
         "update_seconds": 0.0,  # Included in the seconds of the tokens.

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 from io import StringIO
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -19,8 +18,9 @@ def render_text(table: Table) -> str:
 
     A line is as long as its cells, also in a narrow terminal.
     """
-    plain: dict[str, Any] = {"color_system": None, "force_terminal": False, "markup": False, "emoji": False}
-    console = Console(file=StringIO(), width=_WIDEST, **plain)
+    console = Console(
+        file=StringIO(), width=_WIDEST, color_system=None, force_terminal=False, markup=False, emoji=False
+    )
     with console.capture() as capture:
         console.print(table)
     lines = [line.rstrip() for line in capture.get().splitlines()]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from functools import partial
 
 import pytest
@@ -67,7 +66,6 @@ def test_damaged_files_are_found_with_all_descendants(any_store: Store) -> None:
     assert [one.found for one in damaged if "moments" in one.file] == ["missing"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a file that the system cannot read")
 def test_a_file_that_the_disk_cannot_read_is_found_beside_others(store: Store) -> None:
     ref = write(store)
     (store.root / ref.folder / "other.txt").unlink()

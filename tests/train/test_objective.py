@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tasks.settings import ObjectiveSettings
 from tasks.settings.presets import resolve
@@ -128,3 +129,18 @@ def test_gradient_is_that_of_the_plain_surrogate(rows: list[Response], name: str
     torch.testing.assert_close(result.surrogate_T, -gain_T.detach(), rtol=1e-12, atol=1e-12)
     assert float(result.loss_sum.detach()) == pytest.approx(-float(gain_T.detach().sum()), abs=1e-12)
     torch.testing.assert_close(batch.logp_T.grad, logp_T.grad, rtol=1e-12, atol=1e-12)
+
+
+@steady
+@given(some_responses, any_settings)
+def test_gradient_is_the_slope_of_the_loss(rows: list[Response], settings: ObjectiveSettings) -> None:
+    batch, step = batch_of(rows), 1e-5
+    result_of(batch, settings).loss_sum.backward()
+
+    def value(shift_T: Tensor) -> float:
+        moved = replace(batch, logp_T=batch.logp_T.detach() + shift_T)
+        return float(result_of(moved, settings).loss_sum)
+
+    shifts = step * torch.eye(len(batch.logp_T), dtype=torch.float64)
+    slopes = [(value(shift_T) - value(-shift_T)) / (2 * step) for shift_T in shifts]
+    assert batch.logp_T.grad.tolist() == pytest.approx(slopes, rel=1e-8, abs=1e-8)
