@@ -99,19 +99,22 @@ def check_model(path: Path, chat: bool) -> None:
             "such as a Qwen or Llama model."
         )
     tokenizer = load_tokenizer(path)
+    stop_token_ids(path)
+    used = {tokenizer.eos_token_id} - {None}
+    for is_chat in (False, True)[: 1 + chat]:
+        try:
+            used.update(*token_ids(tokenizer, [{"prompt": "1+1=", "chat": is_chat, "date": _TEST_DATE}]))
+        except DataError as error:
+            raise DataError(f"{path}: {error.message}") from error
     with explain(cannot_load(path, "its tokenizer"), FETCH_AGAIN):
-        tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
+        # Other special tokens may have no embedding, as that for images in the text models of Gemma 3.
+        special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+        tokens = max(({*tokenizer.get_vocab().values()} - special) | used, default=-1) + 1
     if tokens > vocabulary:
         raise DataError(
             f"{path}: the tokenizer has {tokens} tokens and the model's vocabulary {vocabulary}. Take the tokenizer "
             "that the model was trained with, or enlarge the model's embeddings (resize_token_embeddings)."
         )
-    stop_token_ids(path)
-    for is_chat in (False, True)[: 1 + chat]:
-        try:
-            token_ids(tokenizer, [{"prompt": "1+1=", "chat": is_chat, "date": _TEST_DATE}])
-        except DataError as error:
-            raise DataError(f"{path}: {error.message}") from error
     _check_finite(path)
 
 

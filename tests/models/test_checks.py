@@ -14,12 +14,13 @@ from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import load_model, load_tokenizer
 from tasks.store import Store
-from tests.llama import byte_tokenizer, llama
+from tests.llama import CHATML, byte_tokenizer, llama
 from tests.prepared import take_policy
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_config.json"
 WEIGHTS, INDEX, NORM = "model.safetensors", "model.safetensors.index.json", "model.norm.weight"
+IMAGE = "<image>"
 NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
 Spoil = Callable[[Path], object]
 
@@ -194,3 +195,16 @@ def test_a_template_is_tried_for_chats(store: Store, tmp_path: Path, template: s
     folder = llama(tmp_path / "llama", byte_tokenizer(template=template))
     refused(store, folder, message, chat=True)
     take(store, folder)
+
+
+@pytest.mark.parametrize(("change", "is_used"), [({}, False), ({"eos": IMAGE}, True), ({"template": IMAGE}, True)])
+def test_a_special_token_needs_an_embedding_where_it_is_used(
+    store: Store, tmp_path: Path, change: dict[str, str], is_used: bool
+) -> None:
+    tokenizer = byte_tokenizer(**{"template": CHATML, **change})
+    tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
+    folder = llama(tmp_path / "llama", tokenizer)
+    if is_used:
+        refused(store, folder, "the tokenizer has 261 tokens and the model's vocabulary 260", chat=True)
+    else:
+        take(store, folder, chat=True)
