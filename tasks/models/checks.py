@@ -15,7 +15,6 @@ from tasks.models.loading import FETCH_AGAIN, cannot_load, folder_weights, has_c
 from tasks.models.prompts import token_ids
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
-_TEST_DATE = "26 Jul 2024"
 
 
 def check_folder(path: Path, trust_remote_code: bool = False) -> None:
@@ -103,7 +102,7 @@ def check_model(path: Path, chat: bool) -> None:
     used = {tokenizer.eos_token_id} - {None}
     for is_chat in (False, True)[: 1 + chat]:
         try:
-            used.update(*token_ids(tokenizer, [{"prompt": "1+1=", "chat": is_chat, "date": _TEST_DATE}]))
+            used.update(*token_ids(tokenizer, [{"prompt": "1+1=", "chat": is_chat, "date": "26 Jul 2024"}]))
         except DataError as error:
             raise DataError(f"{path}: {error.message}") from error
     with explain(cannot_load(path, "its tokenizer"), FETCH_AGAIN):

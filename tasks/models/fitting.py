@@ -14,7 +14,6 @@ from tasks.models.packing import PACKED_ATTENTION, PackedLayout
 from tasks.models.scorer import MicroBatch, Scorer, pack
 from tasks.process.logs import logger
 
-_PROMPT_TOKENS, _RESPONSE_TOKENS = (5, 3), (6, 7)
 _LARGEST_DIFFERENCE = 1e-3
 """Nats. Kernels differ by less on the same fp32 numbers; attention across responses makes more."""
 _SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier_scale")
@@ -106,7 +105,7 @@ def _test_batch(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
     known = min(model.get_input_embeddings().num_embeddings, 997)
     prompts, responses = (
         [(np.arange(count) * 7 + 3 + 11 * index) % known for index, count in enumerate(counts)]
-        for counts in (_PROMPT_TOKENS, _RESPONSE_TOKENS)
+        for counts in ((5, 3), (6, 7))
     )
     model.set_attn_implementation("eager")
     alone: list[Tensor] = []

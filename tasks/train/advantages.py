@@ -95,13 +95,12 @@ def group_advantages(
     kept = scored if draw_R is None else replace(scored, kept_R=scored.kept_R & ~_surplus(reward_R, scored, draw_R))
     score_R = torch.where(kept.kept_R, reward_R, 0).double()
     lowest_G, highest_G = kept.range(score_R)
-    varies_G = highest_G > lowest_G
     relative_R = ((scored.size_G > 1) & (settings.baseline != "none"))[scored.group_R]
     difference_R = kept.differences(score_R, _baseline(score_R, highest_G, kept, settings))
     centred_R = torch.where(relative_R, difference_R, score_R)
     scale_G = _scale(score_R, kept, settings)
     if settings.scale != "batch_std":
-        scale_G = torch.where(varies_G, scale_G, 1)
+        scale_G = torch.where(highest_G > lowest_G, scale_G, 1)
     advantage_R = torch.where(kept.kept_R, (centred_R - settings.baseline_offset) / scale_G[scored.group_R], 0)
     return advantage_R.to(reward_R.dtype)
 

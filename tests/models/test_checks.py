@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedTokenizerBase
 
 from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import load_model, load_tokenizer
 from tasks.store import Store
-from tests.llama import CHATML, byte_tokenizer, llama
+from tests.llama import byte_tokenizer, llama
 from tests.prepared import take_policy
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_config.json"
 WEIGHTS, INDEX, NORM = "model.safetensors", "model.safetensors.index.json", "model.norm.weight"
-IMAGE = "<image>"
 NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
+MORE_TOKENS = "the tokenizer has 23 tokens and the model's vocabulary 22"
 Spoil = Callable[[Path], object]
 
 
@@ -77,9 +78,10 @@ def weight(folder: Path, value: float, dtype: torch.dtype) -> None:
     save_file(weights, folder / WEIGHTS, {"format": "pt"})
 
 
-def more_tokens(folder: Path) -> None:
+@spoiler
+def more_tokens(folder: Path, add: Callable[[PreTrainedTokenizerBase], object]) -> None:
     tokenizer = load_tokenizer(folder)
-    tokenizer.add_tokens(["<more>"])
+    add(tokenizer)
     tokenizer.save_pretrained(folder)
 
 
@@ -127,7 +129,8 @@ def vocabulary(folder: Path, change: Callable[[dict[str, Any]], object]) -> None
         (config(quantization_config={"quant_method": "fp8"}), r"its weights are quantized \(fp8\).* in bfloat16"),
         (weight(math.nan, torch.float32), NOT_FINITE),
         (weight(-math.inf, torch.bfloat16), NOT_FINITE),
-        (more_tokens, "the tokenizer has 23 tokens and the model's vocabulary 22"),
+        (more_tokens(lambda one: one.add_tokens(["<more>"])), MORE_TOKENS),
+        (more_tokens(lambda one: one.add_special_tokens({"eos_token": "<more>"})), MORE_TOKENS),
         (vocabulary(lambda one: one["vocab"].update({"+": 99})), "the tokenizer has 100 tokens and .* vocabulary 22"),
         (
             vocabulary(lambda one: (one["vocab"].pop("1"), one.update(unk_token="<unknown>"))),
@@ -189,22 +192,12 @@ def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Pat
         ("{% if %}", "the chat template of .* cannot take the prompts: TemplateSyntaxError: Expected an expression"),
         ("{{ messages[1]['content'] }}", "UndefinedError: "),
         ("{{ messages[0]['content'] + 1 }}", "TypeError: can only concatenate str"),
+        ("<image>", "the tokenizer has 261 tokens and the model's vocabulary 260"),
     ],
 )
 def test_a_template_is_tried_for_chats(store: Store, tmp_path: Path, template: str | None, message: str) -> None:
-    folder = llama(tmp_path / "llama", byte_tokenizer(template=template))
+    tokenizer = byte_tokenizer(template=template)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})  # It has no embedding.
+    folder = llama(tmp_path / "llama", tokenizer)
     refused(store, folder, message, chat=True)
     take(store, folder)
-
-
-@pytest.mark.parametrize(("change", "is_used"), [({}, False), ({"eos": IMAGE}, True), ({"template": IMAGE}, True)])
-def test_a_special_token_needs_an_embedding_where_it_is_used(
-    store: Store, tmp_path: Path, change: dict[str, str], is_used: bool
-) -> None:
-    tokenizer = byte_tokenizer(**{"template": CHATML, **change})
-    tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
-    folder = llama(tmp_path / "llama", tokenizer)
-    if is_used:
-        refused(store, folder, "the tokenizer has 261 tokens and the model's vocabulary 260", chat=True)
-    else:
-        take(store, folder, chat=True)

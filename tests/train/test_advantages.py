@@ -169,14 +169,6 @@ def test_the_overlong_penalty_worked_numbers() -> None:
     assert overlong_penalty(np.array([0, 10, 20]), 20, 1.0).tolist() == [0, -0.5, -1]
 
 
-def test_the_rewards_of_a_stage_are_left_as_they_were() -> None:
-    responses = responses_of([[1, 0, 1, 0]], lengths=[20, 20, 3, 3], truncated=[0])
-    before = responses.reward_R.copy()
-    chosen = settings("dapo", data={"truncated": "mask"})
-    select(responses, chosen, LONGEST, np.zeros(4, dtype=bool), torch.zeros(4))
-    assert responses.reward_R.tolist() == before.tolist()
-
-
 def test_balance_negatives_draws_by_the_seed() -> None:
     seen = set()
     for seed in range(20):
