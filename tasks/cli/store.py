@@ -48,10 +48,10 @@ def lineage_tables(store: Store, wanted: str, settings: bool = False) -> Rendera
 
     Raises:
         DataError: no artifact, or more than one, matches ``wanted``.
+        ArtifactError: its manifest is missing or damaged.
     """
     root = find_artifact(store, wanted)
-    lineage = ancestry(store, [root])
-    manifest = lineage.manifests[root.folder]
+    lineage, manifest = ancestry(store, [root]), store.manifest(root)
     packages = ", ".join(f"{name} {version}" for name, version in manifest.packages.items())
     parts: list[RenderableType] = [_tree(lineage, root), "", f"made with  {packages}"]
     if lineage.missing:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tasks.cli.store import lineage_tables
-from tasks.errors import DataError
+from tasks.errors import ArtifactError, DataError
 from tasks.store import Store
+from tasks.store.layout import MANIFEST
 from tasks.stored.runs import find_artifact, match_artifact
 from tests.cli.synthetic import Run, command, make_finished_run, plain, run_command
 
@@ -41,6 +42,9 @@ def test_a_policy_is_named_as_the_latest_by_a_few_characters_and_by_its_whole_di
         assert find_artifact(store, name, "policy") == policy
     with pytest.raises(DataError, match="names no policy; allowed: policy/digest, or latest"):
         find_artifact(store, str(run.report), "policy")
+    (store.root / policy.folder / MANIFEST).unlink()
+    with pytest.raises(ArtifactError, match=rf"{policy}/{MANIFEST}: missing"):
+        shown(store, "latest")
 
 
 @pytest.mark.parametrize(
