@@ -58,8 +58,9 @@ class PodSettings(Settings):
     """Kind of GPU by its name in Flyte, such as nvidia-h200, nvidia-h100 or nvidia-l40s; any kind when empty."""
     shared_memory: Quantity | None = None
     """Size of /dev/shm; NCCL and vLLM with several GPUs need it."""
-    template: str = "mu-grpo-cpu"
-    """Name of the PodTemplate in the namespace, which has service account, tolerations, security and grace period."""
+    template: str = ""
+    """Name of the PodTemplate in the namespace, which has service account, tolerations, security and grace period. When
+    empty, it is mu-grpo-prefetch or mu-grpo-verify for these roles, and mu-grpo-cpu for the others."""
     interruptible: bool = False
     """Let the pod run on spot nodes; the last attempt goes to a regular one."""
     retries: int = Field(3, ge=0)
@@ -132,8 +133,13 @@ class DeploymentSettings(Settings):
     @field_validator("pods")
     @classmethod
     def _all_roles(cls, pods: dict[Role, PodSettings]) -> dict[Role, PodSettings]:
+        # A network policy lets only pods of mu-grpo-prefetch reach the hub.
         templates = {role: f"mu-grpo-{role}" if role in ("prefetch", "verify") else "mu-grpo-cpu" for role in ROLES}
-        return {role: pods.get(role, PodSettings(template=templates[role])) for role in ROLES}
+        every = {role: pods.get(role, PodSettings()) for role in ROLES}
+        return {
+            role: pod if pod.template else pod.model_copy(update={"template": templates[role]})
+            for role, pod in every.items()
+        }
 
     @model_validator(mode="after")
     def _launch_plans_are_complete(self) -> "DeploymentSettings":

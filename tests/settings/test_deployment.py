@@ -100,6 +100,12 @@ def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         DeploymentSettings.current()
 
 
+def test_a_role_keeps_its_template_where_only_sizes_are_given() -> None:
+    sizes: dict[str, Any] = {"pods": {"prefetch": {"memory": "16Gi"}, "verify": {"template": "own"}}}
+    templates = {role: pod.template for role, pod in DeploymentSettings.parse(sizes).pods.items()}
+    assert templates == {role: pod.template for role, pod in DeploymentSettings().pods.items()} | {"verify": "own"}
+
+
 def test_images_are_tagged_with_the_commit_that_registers() -> None:
     made = subprocess.run(["make", "--silent", "tag"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert DeploymentSettings().tag == made.stdout.strip()
