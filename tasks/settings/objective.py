@@ -1,9 +1,10 @@
 """Settings of the objective, one class per component. A preset (``presets``) is a named row of these settings."""
 
 import math
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tasks.settings.base import Kinds, Number, Settings
 
@@ -334,6 +335,11 @@ class VetoSettings(Kinds):
     recompute: Literal["every_update", "once_per_stage"] = "every_update"
     """Compute triggers with the current policy at every update, or once with the behavior policy."""
 
+    @classmethod
+    def of_kind(cls, values: Mapping[str, Any]) -> type[Self] | None:
+        """Return the class for the scope in plain values; see ``_off``."""
+        return super().of_kind({**values, "scope": _off(values["scope"])} if "scope" in values else values)
+
     @model_validator(mode="after")
     def _trigger_is_possible(self) -> Self:
         if self.direction == "above" and self.statistic != "token_prob" and self.kappa <= 1:
@@ -352,10 +358,15 @@ class VetoSettings(Kinds):
         return self
 
 
+def _off(scope: Any) -> Any:
+    """Return off for false, as which YAML reads off without quotes; any other scope is returned unchanged."""
+    return "off" if scope is False else scope
+
+
 class NoVeto(VetoSettings):
     """No veto."""
 
-    scope: Literal["off"] = "off"
+    scope: Annotated[Literal["off"], BeforeValidator(_off)] = "off"
 
 
 class _Vetoing(Settings):

@@ -82,6 +82,8 @@ def test_every_workflow_takes_inputs_that_overrides_correct(graph: PythonFunctio
         ({"optimize.objective": {"gate": {"low": 1.0, "high": 1.0}}}, "optimize.objective.gate.high=4", True),
         ({"prompts.arithmetic": None, "prompts.source": "dapo"}, "prompts.source.answer=gold", False),
         ({"evaluate.benchmarks": ["none_such"]}, "evaluate.benchmarks=[held_out]", True),
+        ({"optimize.objective": {"veto": {"scope": False}}}, "", True),  # YAML reads off as false.
+        ({}, "optimize.objective.veto.scope=off", True),
         ({}, "seed=-1", False),
         ({}, "prompts.held_out_share=none", False),
     ],
