@@ -404,5 +404,6 @@ def _describe_one(details: ErrorDetails, name: str, model: type[Settings]) -> st
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if not field:
         return message
-    got = f" got {value!r};" if not isinstance(value, dict) else ""
+    # A section is not printed where one of its fields is wrong, or belongs to another kind.
+    got = f" got {value!r};" if not isinstance(value, dict) or kind not in ("value_error", "kind") else ""
     return f"{field}:{got} {message}"

@@ -132,6 +132,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("prompts.arithmetic=null", "none given; allowed: exactly one of path, arithmetic and source"),
         ("prompts.held_out_path=x.jsonl", "held_out_path 'x.jsonl' without path"),
         ("prompts.held_out_share=0.3", "held_out_share 0.3 with arithmetic; set arithmetic.held_out_share"),
+        ("prompts.template='Q: {prompt}'", "prompts.template: got {'Q': {'prompt': None}}; should be a valid string"),
         ("prompts.template=hello", "prompts.template: got 'hello'; allowed: a text that contains {prompt}"),
         ("prompts.arithmetic.levels=[9]", "prompts.arithmetic.levels.0: got 9"),
         (
