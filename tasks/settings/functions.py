@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import decode_source, resolve_name
+from importlib.util import decode_source, find_spec, resolve_name
 from pathlib import Path
 from symtable import SymbolTable, symtable
 
@@ -30,7 +30,7 @@ class FunctionSource:
 
 
 def find_function(name: str) -> FunctionSource:
-    """Find the function ``module:name`` in the current folder, or else in the folders of ``sys.path``.
+    """Find the function ``module:name`` in the current folder, in the folders of ``sys.path``, or by an import hook.
 
     Raises:
         ValueError: the module or the function does not exist, a file is not Python, or the function does not take three
@@ -40,7 +40,7 @@ def find_function(name: str) -> FunctionSource:
         raise ValueError("allowed: a module, without .py, and a function in it, as in my_rewards:score")
     module, _, function = name.partition(":")
     here = Path.cwd()
-    files = list(_files(module, [str(here), *sys.path]))
+    files = list(_files(module, [str(here), *sys.path, *_hooked(module.partition(".")[0])]))
     if not files or files[-1][0] != module:
         raise ValueError(
             f"there is no module {module}, neither in the current folder {here} nor among the installed ones. "
@@ -50,6 +50,12 @@ def find_function(name: str) -> FunctionSource:
     root = path.parents[module.count(".") + (path.name == "__init__.py")]
     _check(path, function)
     return FunctionSource(root, _digest(module, root))
+
+
+def _hooked(name: str) -> list[str]:
+    """Return the folders of a top-level module or package that an import hook finds, as after ``pip install -e``."""
+    spec = find_spec(name) if name not in sys.modules else sys.modules[name].__spec__
+    return [str(Path(place).parent) for place in spec.submodule_search_locations or [spec.origin or ""]] if spec else []
 
 
 def _check(path: Path, function: str) -> None:

@@ -1,7 +1,10 @@
 """A function of the user's own is found, looked at and told apart by its source, and its module is not run."""
 
 import json
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,12 +35,19 @@ def test_a_function_in_a_file_of_the_current_folder(here: Path) -> None:
     assert find_function("mine:score").root == here
 
 
-def test_a_function_in_a_package_that_can_be_imported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_function_in_a_package_that_can_be_imported(
+    hooked: bool, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = here / "elsewhere/rewards/inner"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
     (package / "mine.py").write_text(SCORE)
-    monkeypatch.syspath_prepend(here / "elsewhere")
+    if hooked:  # As pip install -e does.
+        hook = SimpleNamespace(find_spec=lambda name, *_: PathFinder.find_spec(name, [str(here / "elsewhere")]))
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, hook])
+    else:
+        monkeypatch.syspath_prepend(here / "elsewhere")
     found = find_function("rewards.inner.mine:score")
     assert found.root == here / "elsewhere"
 
