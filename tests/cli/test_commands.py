@@ -53,7 +53,12 @@ def test_every_preset_and_data_set_has_a_row(command: str, names: set[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("optimize.objective.veto", KAPPA), (KAPPA, KAPPA), ("evaluate.engine.kind", KIND)]
+    ("name", "shown"),
+    [
+        *(("optimize.objective.veto", KAPPA), (KAPPA, KAPPA), ("evaluate.engine.kind", KIND)),
+        *((f"evaluate.benchmarks{rest}", "evaluate.benchmarks[].problems") for rest in ("", "[]", ".0.problems")),
+        *(("evaluate.benchmarks.source.gold", "prompts.source.gold"), ("pods.train.gpus", "pods.<name>.gpus")),
+    ],
 )
 def test_the_command_prints_a_part(name: str, shown: str) -> None:
     printed = CliRunner().invoke(app, ["settings", name]).stdout
