@@ -306,10 +306,9 @@ def compare(
 
     runs = all_runs(_open(store), seed)
     if len(runs) < 2:
-        found, fix = "one finished run in this store", "Start another run in it"
-        if seed is not None:
-            found, fix = f"one finished run with seed {seed} in this store", f"{fix}, or leave --seed out"
-        raise DataError(f"{store}: only {found}; two are needed. {fix}.")
+        of_seed, fix = ("", "") if seed is None else (f" with seed {seed}", ", or leave --seed out")
+        found = f"only one finished run{of_seed} in this store; two are needed"
+        raise DataError(f"{store}: {found}. Start another run in it{fix}.")
     print(side_by_side(runs, Console().width if sys.stdout.isatty() else None))
 
 

@@ -74,7 +74,9 @@ class GateSettings(Kinds):
     @property
     def interval(self) -> tuple[float, float] | None:
         """Return the interval of the ratio; None if it is computed for every update."""
-        return 0.0, math.inf
+        if isinstance(self, IntervalGate) and self.bounds != "static":
+            return None
+        return (self.low, self.high) if isinstance(self, Interval) else (0.0, math.inf)
 
 
 class Interval(Settings):
@@ -84,11 +86,6 @@ class Interval(Settings):
     """Lower end of the ratio interval."""
     high: Number = Field(1.2, gt=0)
     """Upper end of the ratio interval."""
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Return the fixed interval."""
-        return self.low, self.high
 
     @model_validator(mode="after")
     def _interval_is_ordered(self) -> Self:
@@ -136,10 +133,6 @@ class SecondMomentGate(IntervalGate):
     bounds: Literal["second_moment"] = "second_moment"
     second_moment: SecondMomentSettings = SecondMomentSettings()
 
-    @property
-    def interval(self) -> None:
-        """Return None: the interval is computed for every update."""
-
 
 class BalanceSettings(Settings):
     """Bounds that rise from gate.low and gate.high to increase the share of positive advantages in an update (BAPO)."""
@@ -161,10 +154,6 @@ class BalanceGate(Interval, IntervalGate):
 
     bounds: Literal["balance"] = "balance"
     balance: BalanceSettings = BalanceSettings()
-
-    @property
-    def interval(self) -> None:
-        """Return None: the interval is computed for every update."""
 
     @model_validator(mode="after")
     def _maxima_are_in_order(self) -> Self:
