@@ -75,9 +75,9 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
             raise DataError(f"stage {stage}: the run is not finished; its last artifact is {reached}.") from None
         if responses is None:
             raise
-        return _groups(store, responses, chosen)
-    if responses is None or latest <= report.timings.finished:
-        responses = _responses_of_run(store, report, stage)
+    else:
+        if responses is None or latest <= report.timings.finished:
+            responses = _responses_of_run(store, report, stage)
     return _groups(store, responses, chosen)
 
 
@@ -143,11 +143,11 @@ def _advantages(
     values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
     settings = OptimizeSettings.parse_stored(values, policy.ref)
     advantages: list[float | None] = []
-    start, updates = 0, store.manifest(policy.parents["policy"][0]).known_facts["updates"]
+    updates = store.manifest(policy.parents["policy"][0]).known_facts["updates"]
     sampling = store.manifest(responses.rollouts[0]).settings
     # A stage that alternates has a policy per refresh, named "digest+updates"; advantages are computed per refresh.
     for sampler, rows in groupby(rollouts["policy"].to_pylist()):
-        count = sum(1 for _ in rows)
+        start, count = len(advantages), sum(1 for _ in rows)
         sampled = rollouts.slice(start, count)
         # Advantages depend on the numbers of tokens, and not on the tokens.
         ends = np.concatenate([[0], sampled["tokens"].to_numpy().cumsum()])
@@ -160,7 +160,6 @@ def _advantages(
             group_R=np.arange(count) // sampling["responses_per_prompt"],
             truncated_R=pc.equal(sampled["finish_reason"], "length").to_numpy(),
         )
-        start += count
         alternated = sampler.partition("+")[2]
         seed = (policy.seed, policy.facts["stage"] - 1, int(alternated or updates))
         # Rows of a refresh are in the order of its updates already.

@@ -13,8 +13,6 @@ from tasks.cluster.api import Finding, State, Target
 
 _STYLES: dict[State, str] = {"ok": "green", "warning": "yellow", "failed": "bold red", "not tried": "dim"}
 
-_NAME_WIDTH = 22
-
 
 def failed(findings: Sequence[Finding]) -> bool:
     """Return True if a check failed, which means that a run cannot start."""
@@ -24,7 +22,7 @@ def failed(findings: Sequence[Finding]) -> bool:
 def preflight_table(findings: Sequence[Finding], target: Target) -> RenderableType:
     """Return a table with a row for each check, its finding and its fix, and a summary."""
     table = Table(box=box.SIMPLE_HEAD, title=f"a run in {target.namespace}", title_justify="left", title_style="bold")
-    table.add_column("check", overflow="fold", max_width=_NAME_WIDTH)
+    table.add_column("check", overflow="fold", max_width=22)
     table.add_column("state", no_wrap=True)
     table.add_column("found, and how to fix it", overflow="fold")
     for finding in findings:

@@ -204,17 +204,6 @@ def _yaml(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-def _parts(path: str) -> list[str]:
-    return path.replace("[]", "").split(".")
-
-
-def _begins(path: list[str], first: list[str]) -> bool:
-    """Return whether a path begins with some parts; ``<name>`` stands for any part."""
-    return len(path) >= len(first) and all(
-        one == other or "<name>" in (one, other) for one, other in zip(path, first, strict=False)
-    )
-
-
 def settings_table(name: str) -> Table:
     """Return a table of the settings whose path begins with a name, or else contains it.
 
@@ -225,13 +214,19 @@ def settings_table(name: str) -> Table:
     for column in ("setting", "type", "default", "meaning"):
         table.add_column(column, overflow="fold")
     entries = [entry for model, _ in FILES.values() for section in sections(model) for entry in section.entries]
-    parts = [part for part in name.replace("[]", "").split(".") if not part.isdigit()]
-    found = [entry for entry in entries if not name or _begins(_parts(entry.path), parts)]
+    name = re.sub(r"\[\]|\.\d+\b", "", name)
+    second = name.split(".")[1] if "." in name else "<name>"
+
+    def plain(path: str) -> str:
+        """Return a path as messages write it, without indices of lists and with a name in place of ``<name>``."""
+        return path.replace("[]", "").replace("<name>", second)
+
+    found = [entry for entry in entries if not name or f"{plain(entry.path)}.".startswith(f"{name}.")]
     if not found:
         for entry in entries:  # A section that occurs twice has its fields where it occurs first.
-            first, outer = re.match(r"section `(.*?)`", entry.type), _parts(entry.path)
-            if first and first[1] != entry.path and _begins(parts, outer):
-                return settings_table(".".join([first[1], *parts[len(outer) :]]))
+            first, path = re.match(r"section `(.*?)`", entry.type), plain(entry.path)
+            if first and first[1] != entry.path and name.startswith(f"{path}."):
+                return settings_table(first[1] + name.removeprefix(path))
         found = [entry for entry in entries if f".{name}." in f".{entry.path}."]
     if not found:
         raise SettingsError(f"{name}: no setting has this name; `mu-grpo settings` lists all of them.")

@@ -23,7 +23,6 @@ KAPPA, KIND = "optimize.objective.veto.kappa", "rollout.engine.kind"
     [
         (["plan", "--config", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
         (["plan", "--config", CONFIG, "optimize.learning_rate=fast"], "optimize.learning_rate: got 'fast'"),
-        (["plan", "--config", CONFIG, "rollout.nothing=1"], "rollout.nothing: unknown field"),
         *(([name, "--store", "nowhere"], "no store here") for name in ("inspect", "compare", "report", "check", "gc")),
         (["lineage", "latest", "--store", "nowhere"], "no store here"),
         (["settings", "optimize.objective.vito"], "optimize.objective.vito: no setting has this name"),

@@ -91,19 +91,14 @@ def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv(VARIABLE, raising=False)
     assert DeploymentSettings.current().image("train") == f"mu-grpo-cpu:{image_tag()}"
     file = tmp_path / "deployment.yaml"
-    file.write_text("images: here/mu-grpo\ntag: v1\npods: {train: {image: train, gpus: 2}}\n")
+    file.write_text("images: here/mu-grpo\ntag: v1\npods: {train: {image: train, gpus: 2}, prefetch: {}}\n")
     monkeypatch.setenv(VARIABLE, str(file))
     assert DeploymentSettings.current().image("train") == "here/mu-grpo-train:v1"
     assert DeploymentSettings.current().image("verify") == "here/mu-grpo-cpu:v1"
+    assert DeploymentSettings.current().pods["prefetch"] == DeploymentSettings().pods["prefetch"]
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none.yaml"))
     with pytest.raises(SettingsError, match=rf"{VARIABLE}: .*none.yaml: No such file"):
         DeploymentSettings.current()
-
-
-def test_a_role_keeps_its_template_where_only_sizes_are_given() -> None:
-    sizes: dict[str, Any] = {"pods": {"prefetch": {"memory": "16Gi"}, "verify": {"template": "own"}}}
-    templates = {role: pod.template for role, pod in DeploymentSettings.parse(sizes).pods.items()}
-    assert templates == {role: pod.template for role, pod in DeploymentSettings().pods.items()} | {"verify": "own"}
 
 
 def test_images_are_tagged_with_the_commit_that_registers() -> None:

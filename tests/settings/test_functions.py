@@ -35,21 +35,18 @@ def test_a_function_in_a_file_of_the_current_folder(here: Path) -> None:
     assert find_function("mine:score").root == here
 
 
-@pytest.mark.parametrize("hooked", [False, True])
-def test_a_function_in_a_package_that_can_be_imported(
-    hooked: bool, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_in_a_package_that_can_be_imported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = here / "elsewhere/rewards/inner"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
     (package / "mine.py").write_text(SCORE)
-    if hooked:  # As pip install -e does.
-        hook = SimpleNamespace(find_spec=lambda name, *_: PathFinder.find_spec(name, [str(here / "elsewhere")]))
-        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, hook])
-    else:
-        monkeypatch.syspath_prepend(here / "elsewhere")
+    monkeypatch.syspath_prepend(here / "elsewhere")
     found = find_function("rewards.inner.mine:score")
     assert found.root == here / "elsewhere"
+    hidden = (here / "elsewhere").rename(here / "hidden")
+    hook = SimpleNamespace(find_spec=lambda name, *_: PathFinder.find_spec(name, [str(hidden)]))
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, hook])  # As pip install -e does.
+    assert find_function("rewards.inner.mine:score").root == hidden
 
 
 @pytest.mark.parametrize(
