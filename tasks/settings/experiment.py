@@ -91,7 +91,7 @@ class ExperimentSettings(Settings):
         """Return every run with its settings, in the order of ``named_runs``.
 
         Raises:
-            SettingsError: the settings of a run are wrong, overrides set its seed or store, or the systems of a model
+            SettingsError: the settings of a run are wrong, something sets its seed or store, or the systems of a model
                 have different benchmarks. The message names the run.
         """
         planned = []
@@ -122,13 +122,13 @@ class ExperimentSettings(Settings):
         return settings
 
     def _settings(self, run: NamedRun, own: Changes, overrides: str) -> RunSettings:
-        layers = (self.common, self.models[run.model], self.systems[run.system], own)
+        layers = (own, self.common, self.models[run.model], self.systems[run.system])
         settings = _merge_layers(f"model {run.model!r} with system {run.system!r}", layers, overrides)
         for name, value in own.items():
             if (got := getattr(settings, name)) != value:
                 raise SettingsError(
-                    f"overrides: {name}={got} in a comparison, which gives this run {name} {value!r}; allowed: no "
-                    f"override of {name}. Change it in the file."
+                    f"{name}={got} in common, models, systems or overrides of a comparison, which gives this run "
+                    f"{name} {value!r}; allowed: no {name} there. Change seeds of the experiment, or store beside it."
                 )
         return settings
 
