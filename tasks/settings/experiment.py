@@ -122,8 +122,10 @@ class ExperimentSettings(Settings):
         return settings
 
     def _settings(self, run: NamedRun, own: Changes, overrides: str) -> RunSettings:
-        layers = (own, self.common, self.models[run.model], self.systems[run.system])
-        settings = _merge_layers(f"model {run.model!r} with system {run.system!r}", layers, overrides)
+        # The file of a run may be a model here, with its store.
+        layers = ({"seed": run.seed}, self.common, self.models[run.model], self.systems[run.system])
+        name = f"model {run.model!r} with system {run.system!r}"
+        settings = _merge_layers(name, (*layers, {"store": own["store"]}), overrides)
         for name, value in own.items():
             if (got := getattr(settings, name)) != value:
                 raise SettingsError(
