@@ -135,12 +135,12 @@ def _assertions(fields: dict[str, Any]) -> list[Test]:
     if not isinstance(setup, str) or not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise ValueError("asserts must be a list of texts, setup a text")
     setup_tree = ast.parse(setup)
-    return [_assertion(line, setup, setup_tree) for line in lines]
+    return [_assertion(line, setup_tree) for line in lines]
 
 
-def _assertion(line: str, setup: str, setup_tree: ast.Module) -> Test:
+def _assertion(line: str, setup: ast.Module) -> Test:
     """Split an assertion into calls of the program's functions, and the check of their values ``value_0``, ..."""
-    setup_names = _bound_names(setup_tree)
+    setup_names = _bound_names(setup)
     body = ast.parse(line.strip()).body
     if len(body) != 1 or not isinstance(body[0], ast.Assert):
         raise ValueError(f"{line!r} is not one assertion")
@@ -159,20 +159,22 @@ def _assertion(line: str, setup: str, setup_tree: ast.Module) -> Test:
         raise ValueError(f"{line!r} uses {min(unknown)}, which may be of the program, outside of its calls")
     called = {_root_name(node) for call in calls for node in ast.walk(call)}
     functions = sorted(name for name in called if name is not None and name not in excluded)
-    expressions, check = [ast.unparse(call) for call in calls], f"{setup}\n{ast.unparse(tree)}"
+    expressions = [ast.unparse(call) for call in calls]
+    check = f"{_needed(setup, _used_names(tree))}\n{ast.unparse(tree)}"
 
     def holds(output: bytes, _tolerance: float, run: Run) -> bool:
         return len(_values(output)) == len(expressions) and run(check, "check", output) is not None
 
-    needed = _needed(setup_tree, set().union(*map(_used_names, calls)))
+    needed = _needed(setup, set().union(*map(_used_names, calls)))
     request = {"setup": needed, "functions": functions, "expressions": expressions}
     return Test("call", json.dumps(request).encode(), holds)
 
 
 def _needed(setup: ast.Module, names: set[str]) -> str:
-    """Return the statements of a setup that calls with these names need.
+    """Return the statements of a setup that code with these names needs.
 
-    The program's process gets no others: they can hold what is expected, such as a reference solution.
+    The program's process gets no others, because they can hold what is expected, such as a reference solution. Nor does
+    the check's process: they can make arguments of the program's classes, which are not there.
     """
     targets = {statement: _targets(statement) for statement in setup.body}
     assigned = set().union(*targets.values())

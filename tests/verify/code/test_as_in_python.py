@@ -70,6 +70,10 @@ RESULTS = {
         ),
         "def f(node, n): return sum(node.x) + n",
     ),
+    "an argument that the setup makes of a class of the program, as in MBPP": (
+        asserts("assert f(root) == two(3)", setup="root = Node(1)\nroot.next = Node(2)\ndef two(x): return x"),
+        "class Node:\n def __init__(self, v): self.v = v\ndef f(node): return node.v + node.next.v",
+    ),
     "a module that nobody imported": (asserts("assert math.isclose(f(math.pi), math.tau)"), "def f(x): return 2 * x"),
     "the item of a list, as in APPS": (calls("f", ([2], [3]), ([4], [5])), "def f(x): return x + 1"),
     "no function": ('{"inputs": ["1", "2"], "outputs": ["2", "3"], "fn_name": null}', "print(int(input()) + 1)"),

@@ -61,7 +61,7 @@ def test_an_assertion_is_cut_in_two(line, functions, expressions, check):
     (test,) = read_gold(gold, LONGEST)
     ran, output = [], json.dumps([1] * len(expressions)).encode()
     assert test.holds(output, 0.0, lambda *given: ran.append(given) or b"")
-    assert ran == [(f"{SETUP}\n{check}", "check", output)]
+    assert ran == [(f"{IMPORTS}\n{check}", "check", output)]
     assert not test.holds(output, 0.0, lambda *_: None)
     assert not test.holds(b"[]", 0.0, lambda *_: b"")
 
