@@ -22,6 +22,8 @@ import time
 import types
 from collections import deque
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from operator import index
@@ -47,7 +49,7 @@ IMPORTED = (
 )
 """Modules that are imported for every program."""
 _KINDS: dict[str, tuple[type[Any], Callable[[Any], Iterable[Any]], Callable[[Iterator[Any]], Any]]] = {
-    **{kind.__name__: (kind, iter, kind) for kind in (tuple, set, frozenset, deque, bytes)},
+    **{kind.__name__: (kind, iter, kind) for kind in (tuple, set, frozenset, deque, bytes, bytearray)},
     "Iterator": (Iterator, iter, iter),
     "dict": (dict, lambda value: map(list, value.items()), dict),
     "KeysView": (KeysView, iter, lambda parts: dict.fromkeys(parts).keys()),
@@ -57,6 +59,14 @@ _KINDS: dict[str, tuple[type[Any], Callable[[Any], Iterable[Any]], Callable[[Ite
     "complex": (complex, lambda value: (value.real, value.imag), lambda parts: complex(*parts)),
     # Of texts, such as 1e999999999, Fraction could compute forever.
     "Fraction": (Fraction, Fraction.as_integer_ratio, lambda parts: Fraction(*map(index, parts))),
+    "Decimal": (Decimal, lambda value: [str(value)], lambda parts: Decimal(*parts)),
+    "datetime": (datetime, lambda value: [value.isoformat()], lambda parts: datetime.fromisoformat(*parts)),
+    "date": (date, lambda value: [value.isoformat()], lambda parts: date.fromisoformat(*parts)),
+    "timedelta": (
+        timedelta,
+        lambda value: (value.days, value.seconds, value.microseconds),
+        lambda parts: timedelta(*parts),
+    ),
 }
 """Types of results beside those of JSON: a type, its parts, and how it is made of its parts, by name."""
 DIGITS = 50_000
@@ -279,11 +289,8 @@ def pack(value: Any) -> Any:
     Raises:
         TypeError: the value, or a value in it, has another type.
     """
-    if value is None or isinstance(value, bool):
-        return value
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
+    if value is None or isinstance(value, int | float | str):
+        return value  # JSON writes a subclass as its plain type; str(value) would be the name of a text in an Enum.
     if isinstance(value, list):
         return [pack(item) for item in value]
     for name, (collection, parts, _) in _KINDS.items():

@@ -53,6 +53,15 @@ RESULTS = {
         asserts("assert [*f(3)] == [1, b'2', deque([3]), Fraction(1, 3)]", setup=NAMES),
         "import fractions\ndef f(n): yield from (1, b'2', deque([n]), fractions.Fraction(1, n))",
     ),
+    "a text of an enumeration, a decimal number, times and a bytearray": (
+        asserts(
+            "assert f(2020) == ['a', 1.5, datetime(2020, 1, 2, 3), date(2020, 1, 2), timedelta(0.5), b'x']",
+            setup="from datetime import date, datetime, timedelta",
+        ),
+        "from datetime import date, datetime, timedelta\nfrom decimal import Decimal\nfrom enum import Enum\n"
+        "class E(str, Enum): A = 'a'\ndef f(y): return [E.A, Decimal('1.5'), datetime(y, 1, 2, 3), date(y, 1, 2),"
+        " timedelta(0.5), bytearray(b'x')]",
+    ),
     "a range, a complex number and views of a dict": (
         asserts("assert f(3)[:4] == [range(0, 3, 2), 1j, {4}, {(4, 5)}]", "assert [*f(3)[4]] == [5]"),
         "def f(n):\n d = {4: 5}\n return [range(0, n, 2), 1j, d.keys(), d.items(), d.values()]",
