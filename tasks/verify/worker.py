@@ -37,6 +37,7 @@ _FORMS = (
 )
 """Gold answers, each with a right and a wrong answer, that a worker judges before it forks judges, so that the caches
 of the parser are filled for all of them."""
+_STOPS = (signal.SIGINT, signal.SIGTERM)
 _LONGEST_ERROR = 2000
 """Most characters of a traceback in a judgement, from its end; with escapes they fit into one write to a pipe."""
 
@@ -47,7 +48,7 @@ Score = Callable[[str, str, str], Any]
 
 def main(parent: int, settings: Mapping[str, Any]) -> None:
     """Fork one judge after another until standard input ends."""
-    for stop_signal in (signal.SIGINT, signal.SIGTERM):  # They are for the parent, which then ends its workers.
+    for stop_signal in _STOPS:  # They are for the parent, which then ends its workers.
         signal.signal(stop_signal, signal.SIG_IGN)
     die_with(parent)  # In the middle of a job, the end of standard input would not be noticed.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -170,7 +171,12 @@ def _function(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]
         judgement = judgement_of(score, prompt, response, answer, settings["correct_from"])
         return judgement, _peak_mib() > spent_mib
 
-    return lambda: judge_response
+    def make() -> Judge:
+        for stop_signal in _STOPS:  # Else terminate() could not end the processes that the function starts.
+            signal.signal(stop_signal, signal.SIG_DFL)
+        return judge_response
+
+    return make
 
 
 def _load(name: str) -> Score:
