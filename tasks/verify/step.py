@@ -46,13 +46,19 @@ def verify_rollouts(
         verifier = shared_verifier(settings)
         with draft.phase("start"):
             verifier.start()
+
+        def judge(rows: Iterable[Row], title: str) -> pa.Table:
+            table = _judge(rows, verifier, title)
+            # The share is of all responses of the stage, so that a stage fails as early as it is certain to. What fails
+            # is not saved, so that the next attempt judges again, perhaps on a machine with more CPU time or memory.
+            check_failures([*tally.failed, *table.to_pylist()], settings, sum(sizes))
+            return table
+
         with draft.phase("verify"), table_writer(draft.path / VERDICTS_FILE, VERDICTS) as add:
             for number, rows in enumerate(_portions(paths, sizes, tally)):
                 title = f"stage {stage + 1} verify" + (f" {number + 1}/{count}" if count > 1 else "")
-                table = store.progress.table("judged", number, partial(_judge, rows, verifier, title))
+                table = store.progress.table("judged", number, partial(judge, rows, title))
                 tally.add_verdicts(table)
-                # The share is of all responses of the stage, so that a stage fails as early as it is certain to.
-                check_failures(tally.failed, settings, sum(sizes))
                 add(table)
         draft.facts.update(tally.facts())
     return draft.ref

@@ -75,13 +75,15 @@ def test_verdicts_in_portions_are_those_of_the_whole_also_after_an_interruption(
     assert len(tables[0]) == 8
 
 
-def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed(store, monkeypatch):
+def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_kept(store, monkeypatch):
     titles = []
     monkeypatch.setattr("tasks.verify.pool.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
     shards = [shard(store, [("d", 0, "42", boxed(HANGS), 5, "stop")]), shard(store, ROWS)]
     counts = r"1 timeouts and 0 crashes among 6 responses, .* 0\.1667; verify.max_failure_share is 0\.0.*'d'"
     fix = r"raise verify.deadline_seconds \(1\) .*, raise verify.memory_mib \(2048\)"
-    with pytest.raises(GateError, match=rf"{counts}.*{fix}"):
-        verify_rollouts(store, VerifySettings(workers=1, deadline_seconds=1.0), shards, stage=0, seed=0)
-    assert titles == ["stage 1 verify 1/2"]
+    settings, working = VerifySettings(workers=1, deadline_seconds=1.0), Store(store.ref, work="key")
+    for attempts in (1, 2):
+        with pytest.raises(GateError, match=rf"{counts}.*{fix}"):
+            verify_rollouts(working, settings, shards, stage=0, seed=0)
+        assert titles == ["stage 1 verify 1/2"] * attempts  # What failed is judged again.
     assert not (store.root / "verdicts").exists()
