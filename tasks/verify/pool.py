@@ -312,7 +312,7 @@ class _Worker:
             return
         idle, lines = not self._sent, []
         size = sum(len(sent) for _, sent in self._sent)
-        while self._waiting and len(self._sent) < most:
+        while self._waiting and len(self._sent) < most and size <= _BYTES_AHEAD:
             line = json.dumps(self._waiting[0]).encode() + b"\n"
             size += len(line)
             if self._sent and size > _BYTES_AHEAD:

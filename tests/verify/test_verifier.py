@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -6,6 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from contextlib import nullcontext
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -19,8 +21,9 @@ from tests.verify.helpers import HANGS, boxed, judge_pids, settings, workers_of
 from tests.waiting import until
 
 
-def test_equal_pairs_are_checked_once(monkeypatch):
-    sent = []
+def test_equal_pairs_are_checked_and_written_once(monkeypatch):
+    sent, dumps = [], Mock(wraps=json.dumps)
+    long = "42" + " " * 5000
 
     class Watched(pool._Worker):
         def fill(self, most):
@@ -29,10 +32,12 @@ def test_equal_pairs_are_checked_once(monkeypatch):
             sent.extend(before[: len(before) - len(self._waiting)])
 
     monkeypatch.setattr(pool, "_Worker", Watched)
-    pairs = [("42", boxed("42")), ("42", f"so {boxed('42')}"), ("42", boxed("43")), ("43", boxed("42"))] * 50
+    monkeypatch.setattr(json, "dumps", dumps)
+    pairs = [(long, boxed("42")), (long, f"so {boxed('42')}"), (long, boxed("43")), ("43", boxed("42"))] * 50
     with Verifier(settings(workers=1)) as verifier:
         verdicts = verifier.verify(pairs)
-    assert sorted(sent) == [("42", "42"), ("42", "43"), ("43", "42")]
+    assert sorted(sent) == [(long, "42"), (long, "43"), ("43", "42")]
+    assert dumps.call_count == len(sent)
     assert [one.outcome for one in verdicts] == ["correct", "correct", "wrong", "wrong"] * 50
     assert [one.shows_working for one in verdicts] == [False, True, False, False] * 50
 
