@@ -25,8 +25,7 @@ class FunctionSource:
     root: Path
     """The folder that Python imports the function's module from."""
     digest: str
-    """SHA-256 of the module's file and of the files below ``root`` that it imports, also
-    indirectly."""
+    """SHA-256 of the module's file and of the files below ``root`` that it imports, also indirectly."""
 
 
 def find_function(name: str) -> FunctionSource:
@@ -119,10 +118,7 @@ def _digest(module: str, root: Path) -> str:
 
 def _modules_in(package: str, root: Path) -> list[str]:
     """Return the modules and packages in a package, any of which ``from package import *`` may import."""
-    files = list(_files(package, [str(root)]))
-    if not files or files[-1][1].name != "__init__.py":
-        return []
-    inside = files[-1][1].parent
+    inside = root.joinpath(*package.split("."))
     names = [path.stem for path in inside.glob("*.py")] + [path.parent.name for path in inside.glob("*/__init__.py")]
     return [f"{package}.{name}" for name in names if name != "__init__"]
 

@@ -245,12 +245,8 @@ def _is_infinite(answer: Any) -> bool:
         parts = answer.flat() if isinstance(answer, sympy.MatrixBase) else answer.args
         return any(_is_infinite(part) for part in parts if part not in _ENDS)
     # What remains of sums and limits has no closed form.
-    return bool(answer.doit().replace(_is_sum_or_limit, lambda found: found.args[0]).has(*_INFINITE))
-
-
-def _is_sum_or_limit(expression: Any) -> bool:
-    """Return True for sums, products, integrals and limits."""
-    return isinstance(expression, ExprWithLimits | sympy.Limit)
+    bodies = answer.doit().replace(lambda one: isinstance(one, ExprWithLimits | sympy.Limit), lambda one: one.args[0])
+    return bool(bodies.has(*_INFINITE))
 
 
 def _about_equal(left: Any, right: Any) -> bool:
@@ -320,8 +316,7 @@ def _is_solved(relation: Any) -> bool:
 def _items(answer: Any) -> Sequence[Any]:
     """Return the items of a list, a set or a chain of relations; else the answer itself."""
     if isinstance(answer, And):
-        items: Sequence[Any] = answer._unsorted_args
-        return items
+        return list(answer._unsorted_args)
     return answer.args if isinstance(answer, sympy.FiniteSet) else (answer,)
 
 

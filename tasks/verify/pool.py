@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -127,7 +127,7 @@ def _check(settings: VerifySettings) -> str | None:
     return str(function.root)
 
 
-class Verifier:
+class Verifier(AbstractContextManager["Verifier"]):
     """A pool of ``verify.workers`` worker processes, as a context manager.
 
     They start with ``start``, or as many as are needed with the first jobs.
@@ -146,9 +146,6 @@ class Verifier:
         self._waiting: deque[Job] = deque()
         self._ends: Counter[Job] = Counter()
         self._shown_error = self._shown_unanswered = False
-
-    def __enter__(self) -> "Verifier":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

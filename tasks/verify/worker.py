@@ -85,9 +85,7 @@ def _serve(parent: int, make: Callable[[], Judge], deadline_seconds: float, jobs
         _reply(replies, READY, pid)
         start = f"{pid}\n".encode()
         lines = iter(os.fdopen(jobs, "rb"))
-        for line in lines:
-            if line == start:
-                break
+        next((line for line in lines if line == start), None)
         for line in lines:
             job = json.loads(line)
             signal.setitimer(signal.ITIMER_PROF, deadline_seconds)

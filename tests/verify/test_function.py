@@ -24,10 +24,7 @@ ENDS: dict[str, tuple[str, Outcome, float | None]] = {
     "reads": ("return float(input())", Outcome.CRASHED, None),
     "starts": ("subprocess.run(['head', '-n', '2'], check=True); return True", Outcome.CORRECT, 1.0),
     "forks": ("os.fork() or sys.exit(3); os.wait(); return True", Outcome.CORRECT, 1.0),
-    "terminates": (
-        "p = multiprocessing.Process(target=time.sleep, args=(9,)); p.start(); p.terminate(); p.join(); return True",
-        *(Outcome.CORRECT, 1.0),
-    ),
+    "terminates": ("p = subprocess.Popen(['sleep', '9']); p.terminate(); return p.wait() < 0", Outcome.CORRECT, 1.0),
     "prints": ("print('noise', flush=True); return True", Outcome.CORRECT, 1.0),
     "none": ("return None", Outcome.NO_ANSWER, 0.0),
     "outcome": ("return Outcome.GOLD_UNPARSABLE", Outcome.GOLD_UNPARSABLE, None),
@@ -37,7 +34,7 @@ ENDS: dict[str, tuple[str, Outcome, float | None]] = {
 """What the function does with a response, and the outcome and the reward that it then has."""
 BRANCHES = "".join(f"    if response == {response!r}:\n        {does}\n" for response, (does, *_) in ENDS.items())
 REWARDS = f"""
-import multiprocessing, os, subprocess, sys, time
+import os, subprocess, sys
 
 from tasks.verify import Outcome
 

@@ -100,10 +100,7 @@ def _joined(lines: Any) -> Any:
 
 
 def _text(given: str, expected: str) -> Test:
-    def holds(output: bytes, tolerance: float, _run: Run) -> bool:
-        return same_text(expected, output.decode(), tolerance)
-
-    return Test("run", given.encode(), holds)
+    return Test("run", given.encode(), lambda output, tolerance, _: same_text(expected, output.decode(), tolerance))
 
 
 def _call(name: str, given: Any, expected: Any, wrapped: bool) -> Test:
@@ -173,8 +170,7 @@ def _assertion(line: str, setup: ast.Module) -> Test:
 def _needed(setup: ast.Module, names: set[str]) -> str:
     """Return the statements of a setup that code with these names needs.
 
-    The program's process gets no others, because they can hold what is expected, such as a reference solution. Nor does
-    the check's process: they can make arguments of the program's classes, which are not there.
+    No process gets others: the program must not see a reference solution, and the check lacks the program's classes.
     """
     targets = {statement: _targets(statement) for statement in setup.body}
     assigned = set().union(*targets.values())

@@ -38,7 +38,7 @@ class RunResult(NamedTuple):
 
 
 class Sandbox:
-    """A sandbox for programs: a context manager around a launcher process.
+    """A sandbox for programs: a launcher process, until it is closed.
 
     Args:
         limits: the fields of the settings ``verify.code``.

@@ -62,11 +62,7 @@ _KINDS: dict[str, tuple[type[Any], Callable[[Any], Iterable[Any]], Callable[[Ite
     "Decimal": (Decimal, lambda value: [str(value)], lambda parts: Decimal(*parts)),
     "datetime": (datetime, lambda value: [value.isoformat()], lambda parts: datetime.fromisoformat(*parts)),
     "date": (date, lambda value: [value.isoformat()], lambda parts: date.fromisoformat(*parts)),
-    "timedelta": (
-        timedelta,
-        lambda value: (value.days, value.seconds, value.microseconds),
-        lambda parts: timedelta(*parts),
-    ),
+    "timedelta": (timedelta, lambda value: [value // timedelta.resolution], lambda parts: timedelta(0, 0, *parts)),
 }
 """Types of results beside those of JSON: a type, its parts, and how it is made of its parts, by name."""
 DIGITS = 50_000

@@ -111,15 +111,12 @@ ENDLESS = {
     "computes without end in a thread": (
         f"{RIGHT}\nimport threading\ndef run():\n while True: pass\nthreading.Thread(target=run).start()"
     ),
-    "is deaf to signals": (
+    "is deaf to signals and catches all": (
         "import signal\nfor one in range(1, 65):\n try: signal.signal(one, signal.SIG_IGN)\n"
-        " except (OSError, ValueError): pass\nwhile True: pass"
+        " except (OSError, ValueError): pass\nwhile True:\n try:\n  while True: pass\n except BaseException: pass"
     ),
-    "catches all": "while True:\n try:\n  while True: pass\n except BaseException: pass",
-    "computes without end in C": "sum(iter(int, 1))",
     "computes a huge number": "x = 10 ** 10 ** 10",
     "sleeps": "import time; time.sleep(600)",
-    "waits for itself": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
 }
 VERIFIER = code_settings(memory_mib=256, output_mib=1, threads=16)
 
