@@ -21,7 +21,7 @@ from tasks.report.history import Column
 from tasks.report.look import GRID, INK, MUTED, PALETTE, variable
 
 Scale = Literal["plain", "zero", "percent", "log"]
-"""Scale of a y-axis: matplotlib's choice, from zero, percent from zero, or logarithmic."""
+"""Scale of a y-axis: matplotlib's choice, from zero (or below negative data), percent from zero, or logarithmic."""
 COLUMNS = ("panel", "series", "x", "y", "low", "high")
 """Columns of the table of a figure; docs/metrics.md explains them."""
 _WIDTH, _HEIGHT, _STACK_HEIGHT = 4.9, 2.55, 3.5
@@ -284,9 +284,11 @@ def scale_axis(axes: Any, scale: Scale) -> None:
 
 
 def _from_zero(axes: Any, least: float = 0.0) -> None:
-    """Set the y-axis from zero to 12 % above the data of all panels that share it, but at least to ``least``."""
-    highest = max(one.dataLim.y1 for one in axes.get_shared_y_axes().get_siblings(axes))
-    axes.set_ylim(0, max(1.12 * highest if np.isfinite(highest) else 0.0, least) or 1.0)
+    """Set the y-axis from zero, or below negative data, to 12 % above the data, but at least to ``least``."""
+    limits = [one.dataLim for one in axes.get_shared_y_axes().get_siblings(axes)]
+    low = 1.12 * min(0.0, *(one.y0 for one in limits))
+    high = max(least, *(1.12 * one.y1 for one in limits))
+    axes.set_ylim(low, high if high > low else 1.0)
 
 
 def _plain_numbers(axis: Any) -> None:

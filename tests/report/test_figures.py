@@ -122,6 +122,16 @@ def test_a_bin_without_tokens_is_drawn_empty(shape, scale, empty):
     assert drawn.get_data().edges.tolist() == [-0.5, 0.5, 1.5, 2.5, 3.5, 4.5]
 
 
+@pytest.mark.parametrize(
+    ("rewards", "limits"), [([0.5, 1.0], (0, 1.12)), ([-0.5, 1.0], (-0.56, 1.12)), ([-1.0], (-1.12, 0))]
+)
+def test_an_axis_from_zero_shows_negative_values_too(rewards, limits):
+    with style():
+        series = Series("", "reward", range(len(rewards)), rewards)
+        (axes,) = Chart([series], {"": Panel("mean reward", "zero")}, "update").draw().axes
+    assert axes.get_ylim() == pytest.approx(limits)
+
+
 def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
     assert history.histograms["advantage_histogram"].shape == (128, 17)
     for stage in ("stage 1", "stage 4"):
