@@ -94,11 +94,9 @@ def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
 
 def sections(summaries: Sequence[RunSummary]) -> list[tuple[_Rows, Callable[[float], str]]]:
     """Return the rows with accuracies, rewards and seconds, each with the function that formats a value."""
-    accuracies = _measured(summaries, lambda one: one.accuracy.value)
-    rewards = _measured(summaries, lambda one: one.reward, "reward")
     written: list[tuple[_Rows, Callable[[float], str]]] = [
-        (accuracies, percent),
-        (rewards, lambda reward: number(reward, 3)),
+        (_measured(summaries, lambda one: one.accuracy.value), percent),
+        (_measured(summaries, lambda one: one.reward, "reward"), lambda reward: number(reward, 3)),
         (_seconds(summaries), duration),
     ]
     return [(rows, write) for rows, write in written if rows]
@@ -112,6 +110,7 @@ def _measured(summaries: Sequence[RunSummary], measure: Callable[[Result], float
     by_run = [[_benchmark(one) for one in summary.last.evaluations] for summary in summaries]
     names = _shortest_names([benchmark for benchmarks in by_run for benchmark in benchmarks])
     averaged = {benchmark for benchmarks in by_run if len(benchmarks) > 1 for benchmark in benchmarks}
+    at_the_end = f"{title} at the end".strip()
     rows: dict[tuple[int, int, str], list[float | None]] = {}
 
     def enter(run: int, result: Result, *key: Any) -> None:
@@ -122,7 +121,7 @@ def _measured(summaries: Sequence[RunSummary], measure: Callable[[Result], float
         name = title or summary.last.headline
         if any(other != benchmarks for other in by_run):
             joined = " + ".join(names[each] for each in benchmarks)
-            name = "mean" if len(benchmarks) > 1 else name
+            name = f"mean {title}".strip() if len(benchmarks) > 1 else name
             name = joined if name in joined.split() else f"{joined}, {name}"
         for policy in summary.evaluated:
             at = f"{policy.updates} updates" if policy.updates else "base"
@@ -130,7 +129,7 @@ def _measured(summaries: Sequence[RunSummary], measure: Callable[[Result], float
         for one, benchmark in zip(summary.last.evaluations, benchmarks, strict=True):
             if benchmark in averaged:
                 order = list(names).index(benchmark)
-                enter(run, one, len(by_run), order, f"{names[benchmark]}, at the end")
+                enter(run, one, len(by_run), order, f"{names[benchmark]}, {at_the_end}")
     return {name: values for (_, _, name), values in sorted(rows.items())}
 
 

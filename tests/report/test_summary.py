@@ -112,8 +112,10 @@ def test_runs_that_differ_in_nothing_are_told_apart_by_their_end(mu_grpo):
     assert different_settings([equal[0], other_seed]).keys() <= {"finished"}
 
 
-def benchmark(name: str, accuracy: float, k: int = 4, problems: int = 100, digest: str = "") -> Evaluation:
-    of = {"benchmark": name, "problems": problems, "samples_per_problem": k}
+def benchmark(
+    name: str, accuracy: float, k: int = 4, problems: int = 100, digest: str = "", reward: float | None = None
+) -> Evaluation:
+    of = {"benchmark": name, "problems": problems, "samples_per_problem": k, "reward": reward}
     prompts = ArtifactRef(kind="prompts", digest=digest)
     return Evaluation.model_construct(**of, prompts=prompts, accuracy=Interval(accuracy, 0, 1))
 
@@ -121,8 +123,8 @@ def benchmark(name: str, accuracy: float, k: int = 4, problems: int = 100, diges
 def on(summary: RunSummary, *benchmarks: Evaluation) -> ComparedRun:
     """The run as if it had been measured on these."""
     mean = Interval(sum(one.accuracy.value for one in benchmarks) / len(benchmarks), 0, 1)
-    samples = benchmarks[0].samples_per_problem
-    update = {"evaluations": list(benchmarks), "accuracy": mean, "samples_per_problem": samples}
+    first = {name: getattr(benchmarks[0], name) for name in ("samples_per_problem", "reward")}
+    update = {"evaluations": list(benchmarks), "accuracy": mean, **first}
     evaluated = [policy.model_copy(update=update) for policy in summary.evaluated]
     return compared(summary.model_copy(update={"evaluated": evaluated}))
 
@@ -130,12 +132,15 @@ def on(summary: RunSummary, *benchmarks: Evaluation) -> ComparedRun:
 def test_runs_on_other_problems_have_rows_of_their_own(mu_grpo):
     summary = summary_of(mu_grpo)
     held_out, mine = benchmark("held_out", 0.25), benchmark("mine", 0.0)
-    rows = cells(compare([on(summary, held_out), on(summary, mine), on(summary, held_out, mine)]))
+    rewarded = [benchmark("held_out", 0.25, reward=-0.5), benchmark("mine", 0.0, reward=-0.5)]
+    rows = cells(compare([on(summary, held_out), on(summary, mine), on(summary, *rewarded)]))
     assert rows["held_out, avg@4, base"] == ["25.0 %", DASH, DASH]
     assert rows["mine, avg@4, base"] == [DASH, "0.0 %", DASH]
     assert rows["held_out + mine, mean, base"] == [DASH, DASH, "12.5 %"]
     assert rows["held_out, at the end"] == ["25.0 %", DASH, "25.0 %"]
     assert rows["mine, at the end"] == [DASH, "0.0 %", "0.0 %"]
+    for name in ("held_out + mine, mean reward, base", "held_out, reward at the end", "mine, reward at the end"):
+        assert rows[name] == [DASH, DASH, "-0.500"]
     assert not any(name.startswith("avg@4") for name in rows)
 
 
