@@ -59,7 +59,7 @@ def find_reports(
     return [reports[run] for run in planned]
 
 
-@step("13")
+@step("14")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
