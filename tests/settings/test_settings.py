@@ -55,6 +55,8 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("nonsense=1", "nonsense: unknown field (value 1)"),
         ("rollout.max_new_tokens=many", "rollout.max_new_tokens: got 'many'; should be a valid integer"),
         ("rollout.max_new_tokens=1.5", "rollout.max_new_tokens: got 1.5; should be a valid integer"),
+        ("rollout.max_new_tokens=0", "rollout.max_new_tokens: got 0; should be greater than or equal to 1"),
+        ("prompts.chat=3", "prompts.chat: got 3; should be a valid boolean"),
         ("prompts.chat=true", "prompts.chat: true with policy.tiny, which has no chat template; allowed: false"),
         ("prompts.date='31 Feb 2024'", "prompts.date: got '31 Feb 2024'; allowed: a day as in 26 Jul 2024"),
         ("rollout.temperature=0.7", "temperature 0.7 in training rollouts; allowed: 1.0"),
