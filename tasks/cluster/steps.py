@@ -178,11 +178,12 @@ class _Steps:
             base = {"warm_start": rates.base}
         yield self._phase("policy", "prefetch", 1, 1, base, written=self.base)
         if mu is None:
-            pods, parts = stages * run.shards, -(-run.prompts.prompts_per_stage // run.rollout.prompts_per_call)
+            pods, prompts, per_call = stages * run.shards, run.prompts, run.rollout.prompts_per_call
+            full, rest = divmod(prompts.prompts_per_stage, prompts.prompts_per_shard)
+            calls = full * -(-prompts.prompts_per_shard // per_call) + -(-rest // per_call)
             # In one process, the evaluation of the policy has already started the engine.
             load = pods * engine_start if self._pool.gpus else 0.0
-            generated = self._generation(stages * max(run.shards, parts))
-            generate: dict[Row, float] = {"load": load, "generate": generated}
+            generate: dict[Row, float] = {"load": load, "generate": self._generation(stages * calls)}
             read, written = run.shards * self.starting, 2 * self.rollouts  # Parts of shards, then whole shards.
             yield self._phase("generate", "rollout", stages, pods, generate, self.generated, read, written)
             verify: dict[Row, float] = {"verify": stages * self._verification(run.responses_per_stage)}

@@ -49,6 +49,17 @@ def test_without_a_deployment_as_many_shards_run_at_once_as_there_are_gpus() -> 
     assert generate.wall_seconds == pytest.approx(generate.pod_seconds / 64)
 
 
+@pytest.mark.parametrize(("shard", "calls"), [(128, 512 * 2), (300, 218 * 3 + 2), (70_000, 525)])
+def test_every_shard_makes_its_own_calls(shard: int, calls: int) -> None:
+    """A call has at most 125 of the 65,536 prompts, and takes as many steps as its longest response has tokens."""
+    run = paper(f"rollout.responses_per_part=1000 prompts.prompts_per_shard={shard}")
+    pool = pool_of(run, 4, None, COSTS, None)
+    rates = assumed_rates(run, SHAPE, pool)
+    found = predict(run, 1, SHAPE, rates, pool, alternating=False)
+    decoded = rates.rollout.step * 2560 * calls + rates.rollout.row * found.generated_tokens
+    assert found.seconds["generate"] == pytest.approx(decoded)
+
+
 def test_both_optimize_alike_and_grpo_waits_for_the_longest_response_every_time() -> None:
     plan = planned()
     staged, baseline = plan.mu_grpo.gpu_seconds, plan.grpo.gpu_seconds
