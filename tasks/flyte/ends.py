@@ -122,11 +122,8 @@ def open_run(
             f"updates_per_rollout: got {settings.updates_per_rollout} in a workflow that generates once per stage; "
             "allowed: null, or workflows/grpo.py, which generates again after every updates_per_rollout updates."
         )
-    if arm and len(settings.evaluate.benchmarks) > 1:
-        raise SettingsError(
-            f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "
-            "problem by problem; allowed: one."
-        )
+    if arm:
+        settings.check_one_benchmark()
     if arm and RunSettings.merged(settings.model_dump(mode="json"), f"{arm} seed={values['seed']}") != settings:
         raise SettingsError(
             f"overrides: {overrides!r} in the laboratory replaces the seed or a setting of the arm {arm!r}, which "

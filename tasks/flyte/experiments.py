@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from tasks.errors import DataError
+from tasks.errors import DataError, SettingsError
+from tasks.experiments.arms import QUESTIONS
 from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.flyte.decorators import Logic, step, uncached
 from tasks.flyte.ends import open_store
@@ -26,17 +27,25 @@ class OpenReproduction(NamedTuple):
 
 @uncached
 def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str) -> OpenReproduction:
-    """Resolve and check the settings of every run before the first one starts.
+    """Resolve and check the settings of every run, also of the laboratory's arms, before the first one starts.
 
     Raises:
-        SettingsError: the settings of a run are wrong; the message names the run.
+        SettingsError: the settings of a run are wrong; the message names the run or the arm.
     """
-    opened = open_store(store)
+    opened, laboratory = open_store(store), list[RunSettings]()
+    if plan := experiment.laboratory:
+        laboratory = [experiment.laboratory_settings(store, overrides)]
+        for arm in (arm for part in plan.parts for arm in QUESTIONS[part].arms):
+            try:
+                run = RunSettings.merged(laboratory[0].given(), arm.overrides(plan.updates))
+                run.check_updates(plan.updates, "updates of a run")
+            except SettingsError as error:
+                raise SettingsError(f"experiment.laboratory, arm {arm.name!r}: {error.message}") from None
     return OpenReproduction(
         store=opened.ref,
         experiment=experiment,
         runs=[run.settings for run in experiment.runs(store, overrides)],
-        laboratory=[experiment.laboratory_settings(store, overrides)] if experiment.laboratory else [],
+        laboratory=laboratory,
     )
 
 

@@ -78,8 +78,17 @@ class RunSettings(Settings):
         values = self.model_dump(mode="json")
         return {**values, "optimize": _without_row(values["optimize"])}
 
+    def check_one_benchmark(self) -> None:
+        """Raise SettingsError unless a run of the laboratory has one benchmark."""
+        if len(self.evaluate.benchmarks) > 1:
+            raise SettingsError(
+                f"evaluate.benchmarks: {len(self.evaluate.benchmarks)} in the laboratory, whose runs are compared "
+                "problem by problem; allowed: one."
+            )
+
     def check_updates(self, updates: int, name: str) -> None:
         """Raise SettingsError unless a stage, which is a run of the laboratory, has this number of updates."""
+        self.check_one_benchmark()
         if self.updates_per_stage != updates:
             raise SettingsError(
                 f"{name}: {updates}, but prompts.prompts_per_stage {self.prompts.prompts_per_stage} and the other "

@@ -12,6 +12,7 @@ from tasks.cli.main import app
 from tasks.errors import SettingsError
 from tasks.experiments.runs import load_run
 from tasks.experiments.speedup import BARRIER, BATCHES, UNEXPLAINED, split_causes
+from tasks.flyte.experiments import open_reproduction
 from tasks.report.ledger import training_clock
 from tasks.settings import ExperimentSettings
 from tasks.settings.experiment import read_experiment
@@ -21,7 +22,8 @@ from tests.workflows.test_decks import deck_of, decks_of
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
-OTHER = {"optimize": {"preset": "m2po"}, "evaluate": {"benchmarks": ["held_out"]}}
+ONE = {"evaluate": {"benchmarks": ["held_out"]}}
+OTHER = {"optimize": {"preset": "m2po"}, **ONE}
 
 
 def experiment() -> dict[str, Any]:
@@ -145,12 +147,19 @@ def test_a_second_reproduction_by_file_and_overrides_does_nothing(reproduced: Fi
         ({"systems": {"mu_grpo": {}}}, "experiment.systems"),
         ({"common": {**experiment()["common"], "optimize": {"responses_per_update": 7}}}, "model 'tiny' .*optimize"),
         ({"systems": {**experiment()["systems"], "m2po": OTHER}}, "held_out, and easy, hard with 'mu_grpo'; allowed"),
+        ({"laboratory": {"parts": ["a"], "updates": 4}}, "evaluate.benchmarks: 2 in the laboratory"),
+        (
+            {"laboratory": {"parts": ["c"], "updates": 4, "changes": ONE}},
+            "arm 'mu_grpo, 8 stages': updates_per_rollout",
+        ),
     ],
-    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks"],
+    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks", "laboratory", "arm"],
 )
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=message):
-        ExperimentSettings.parse({**experiment(), **change}).runs(str(tmp_path))
+        open_reproduction(
+            store=str(tmp_path), experiment=ExperimentSettings.parse({**experiment(), **change}), overrides=""
+        )
 
 
 @pytest.mark.parametrize(("common", "overrides"), [({}, "seed=1"), ({"seed": 1}, ""), ({}, "store=elsewhere")])
