@@ -25,18 +25,12 @@ class Pool:
     """Largest number of pods that run at the same time."""
     costs: CostSettings
 
-    def gpus_of(self, role: Role) -> int:
-        """Return the number of GPUs of one pod."""
-        return self.pods[role].gpus if role in self.pods else 0
-
     def gpu(self, role: Role) -> AcceleratorSettings:
         """Return the accelerator of a role."""
         return self.costs.accelerator(self.pods[role].accelerator)
 
     def hourly_price(self, role: Role) -> float:
-        """Return the price of one pod per hour; pods without GPUs have none."""
-        if role not in self.pods:
-            return 0.0
+        """Return the price of one pod with GPUs per hour."""
         pod, price = self.pods[role], self.gpu(role).price
         return pod.gpus * (price.spot if pod.interruptible else price.on_demand)
 

@@ -233,7 +233,8 @@ class _Steps:
         written: float = 0.0,
     ) -> Phase:
         """Return the phase of tasks that run one after the other, each with its share of the pods in parallel."""
-        pool, each, gpus = self._pool, self._rates.each, self._pool.gpus_of(role)
+        pool, each = self._pool, self._rates.each
+        gpus = pool.pods[role].gpus if role in pool.pods else 0
         at_once = min(pool.gpus // gpus, pool.most_pods) if gpus else 1
         rounds = tasks * -(-(pods // tasks) // at_once)
         starts = pods if pool.gpus else int(name == "policy")  # A single process starts once.
@@ -241,7 +242,7 @@ class _Steps:
         spent = {**seconds, "start": starts * each.pod_start_seconds, "transfer": transfer}
         rows = {row: spent[row] for row in ROWS if spent.get(row)}
         total = sum(rows.values())
-        wall, price = total * rounds / pods, total / 3600 * pool.hourly_price(role)
+        wall, price = total * rounds / pods, total / 3600 * pool.hourly_price(role) if gpus else 0.0
         return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, read, written)
 
     def _generation(self, calls: int) -> float:

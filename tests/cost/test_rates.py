@@ -23,8 +23,9 @@ def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
     assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 4}
     assert {pod.accelerator for pod in pool.pods.values()} == {"nvidia-h200"}
     assert {role for role, pod in pool.pods.items() if pod.interruptible} == {"rollout", "evaluate"}
+    assert pool_of(paper(), 64, None, COSTS, None).most_pods == 64
     turns = pool_of(paper("optimize.backend.processes=8", "grpo"), 8, None, COSTS, None)
-    assert (turns.gpus_of("train"), turns.training_gpus) == (8, 8)
+    assert (turns.pods["train"].gpus, turns.training_gpus) == (8, 8)
 
 
 def test_a_deployment_says_which_pods_there_are() -> None:
@@ -34,7 +35,7 @@ def test_a_deployment_says_which_pods_there_are() -> None:
     assert pool_of(paper(), 8, "nvidia-h100", COSTS, deployment("gpu-8")).pods["train"].accelerator == "nvidia-h100"
     values = deployment("gpu-4").model_dump(mode="json") | {"train_nodes": 2}
     pool = pool_of(paper(), 8, None, COSTS, DeploymentSettings.parse(values))
-    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)  # Both nodes together.
+    assert (pool.pods["train"].gpus, pool.training_gpus) == (8, 8)  # Both nodes together.
 
 
 @pytest.mark.parametrize(

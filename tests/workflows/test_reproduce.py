@@ -148,18 +148,14 @@ def test_a_second_reproduction_by_file_and_overrides_does_nothing(reproduced: Fi
         ({"common": {**experiment()["common"], "optimize": {"responses_per_update": 7}}}, "model 'tiny' .*optimize"),
         ({"systems": {**experiment()["systems"], "m2po": OTHER}}, "held_out, and easy, hard with 'mu_grpo'; allowed"),
         ({"laboratory": {"parts": ["a"], "updates": 4}}, "evaluate.benchmarks: 2 in the laboratory"),
-        (
-            {"laboratory": {"parts": ["c"], "updates": 4, "changes": ONE}},
-            "arm 'mu_grpo, 8 stages': updates_per_rollout",
-        ),
+        ({"laboratory": {"parts": ["c"], "updates": 4, "changes": ONE}}, "arm 'mu_grpo, 8 stages': updates_per_"),
     ],
     ids=["reference", "seeds", "margin", "systems", "run", "benchmarks", "laboratory", "arm"],
 )
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    values = {**experiment(), **change}
     with pytest.raises(SettingsError, match=message):
-        open_reproduction(
-            store=str(tmp_path), experiment=ExperimentSettings.parse({**experiment(), **change}), overrides=""
-        )
+        open_reproduction(store=str(tmp_path), experiment=ExperimentSettings.parse(values), overrides="")
 
 
 @pytest.mark.parametrize(("common", "overrides"), [({}, "seed=1"), ({"seed": 1}, ""), ({}, "store=elsewhere")])
