@@ -91,6 +91,16 @@ def test_prices_worked_numbers() -> None:
         assert not any(phase.price for phase in one.phases if not phase.pod_gpus)
 
 
+def test_transfers_and_loads_worked_numbers() -> None:
+    """16 shards and 5 benchmarks read the policies before each stage, and training also reads AdamW's moments."""
+    staged, baseline = planned().mu_grpo, planned().grpo
+    rollouts, starting = 8 * staged.generated_tokens, (2 + 3 * 4) * WEIGHTS
+    trained = starting + 3 * 8 * WEIGHTS + 5 * (starting + 4 * WEIGHTS)
+    assert (staged.read_bytes, baseline.read_bytes) == pytest.approx((16 * starting + 2 * rollouts + trained, trained))
+    assert staged.written_bytes - baseline.written_bytes == pytest.approx(rollouts)  # Parts of shards, and shards.
+    assert baseline.seconds["load"] == pytest.approx(2 * WEIGHTS / 1e9 / 0.1 + 4 * (60 + 60) + 25 * 60)
+
+
 def test_adapters_leave_the_policy_and_shrink_its_moments() -> None:
     full, adapters = planned().mu_grpo, planned("optimize.lora.rank=32").mu_grpo
     rank32 = SHAPE.adapter_parameters(32)
