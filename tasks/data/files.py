@@ -100,8 +100,6 @@ def share_of(rows: list[Row], share: float) -> list[Row]:
 
 
 def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:
-    if not path.is_file():
-        raise DataError(f"{name}: no such file. Name a .jsonl, .json or .parquet file.")
     check_fetched(path, name)
     if path.suffix == ".parquet":
         yield from _parquet_rows(path, name, source)

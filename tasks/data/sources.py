@@ -20,7 +20,7 @@ from tasks.settings.base import local_path
 from tasks.store.fetch import fetch, fingerprint, snapshot
 
 _ALLOWED = ", ".join(SUFFIXES)
-_SPLIT = re.compile(r"(?:train|test|valid(?:ation)?)(?=[-_.])")
+_SPLIT = re.compile(r"(?:train|test|val(?:id(?:ation)?)?|dev|eval)(?=[-_.])")
 """A split at the start of a file's name, such as ``train-00000-of-00001.parquet``, as data sets on the hub have it."""
 Sourced = TypeVar("Sourced", BenchmarkSettings, PromptsSettings)
 
@@ -46,9 +46,9 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
 def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
     """Return the file at a path, or the files of a folder without hidden ones, sorted by name."""
     local = _local(path, setting, fetched)
-    if path.endswith(SUFFIXES) or local.is_file():
+    if local.is_file():
         return [(local, path)]
-    names = sorted(file.name for file in local.glob("[!.]*") if file.suffix in SUFFIXES)
+    names = sorted(file.name for file in local.glob("[!.]*") if file.suffix in SUFFIXES and file.is_file())
     if not names:
         raise DataError(
             f"{setting}: no such file, or a folder without files: {path}; allowed: {_ALLOWED}. A data set "
@@ -74,7 +74,8 @@ def _local(path: str, setting: str, fetched: ExitStack) -> Path:
         return local_path(path)
     folder = Path(fetched.enter_context(TemporaryDirectory()))
     fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
-    return folder / path.rpartition("/")[2] if path.endswith(SUFFIXES) else folder
+    file = folder / path.rpartition("/")[2]
+    return file if file.is_file() else folder
 
 
 def _hub_files(source: SourceSettings, setting: str) -> list[NamedFile]:

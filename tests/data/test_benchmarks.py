@@ -195,18 +195,19 @@ def test_long_tests_of_programs_are_not_in_memory_twice(tmp_path: Path) -> None:
 
 
 def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path, capsys) -> None:
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set/b.json").write_text(json.dumps([{"prompt": "b", "answer": 2}]))
-    (tmp_path / "set/a.parquet").write_bytes(parquet([{"prompt": "a", "answer": "1", "solution": "long"}]))
+    place = tmp_path / "set.parquet"  # Spark gives folders such names.
+    (place / "c.jsonl").mkdir(parents=True)
+    (place / "b.json").write_text(json.dumps([{"prompt": "b", "answer": 2}]))
+    (place / "a.parquet").write_bytes(parquet([{"prompt": "a", "answer": "1", "solution": "long"}]))
     for other in ("notes.txt", "c.jsonl.gz", "README.md", ".hidden.csv", "._b.json"):
-        (tmp_path / "set" / other).write_text("not read")
-    rows = prepare(store, name="mine", source={"path": str(tmp_path / "set")})
-    assert "/set is read without c.jsonl.gz, notes.txt; allowed: .jsonl" in capsys.readouterr().out
+        (place / other).write_text("not read")
+    rows = prepare(store, name="mine", source={"path": str(place)})
+    assert "/set.parquet is read without c.jsonl.gz, notes.txt; allowed: .jsonl" in capsys.readouterr().out
     assert [(row["prompt"], row["answer"]) for row in rows] == [("Q: a", "1"), ("Q: b", "2")]
-    for split in ("test.jsonl", "train-00000-of-00001.parquet"):
-        (tmp_path / "set" / split).touch()
-    with pytest.raises(DataError, match=r"mine.source: .*/set has files of several splits: test, train. Name one file"):
-        prepare(store, name="mine", source={"path": str(tmp_path / "set")})
+    for split in ("train-00000-of-00001.parquet", "val.jsonl", "dev-1.json"):
+        (place / split).touch()
+    with pytest.raises(DataError, match=r"mine.source: .*/set.* has files of several splits: dev, train, val. "):
+        prepare(store, name="mine", source={"path": str(place)})
 
 
 def test_a_benchmark_without_problems_is_refused(store: Store, tmp_path: Path) -> None:

@@ -315,12 +315,13 @@ def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(store: Store, tmp_p
 
 def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:
     path = write(tmp_path, [{"prompt": f"What is {number}+1?", "answer": number + 1} for number in range(40)])
-    s3.put(f"{bucket}/data/prompts.jsonl", path.read_bytes())
+    for key in ("prompts.jsonl", "folder.jsonl/part.jsonl"):
+        s3.put(f"{bucket}/data/{key}", path.read_bytes())
 
     def read(place: str) -> list[dict]:
         return training(store, PromptsSettings(path=place, prompts_per_stage=8))
 
-    assert read(f"{bucket}/data/prompts.jsonl") == read(str(path))
+    assert read(f"{bucket}/data/prompts.jsonl") == read(f"{bucket}/data/folder.jsonl") == read(str(path))
     with pytest.raises(DataError, match=f"prompts.path: there is nothing at {bucket}/data/none.jsonl"):
         read(f"{bucket}/data/none.jsonl")
     s3.put(f"{bucket}/data/prompts.jsonl", b"no json")
