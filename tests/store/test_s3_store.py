@@ -165,8 +165,8 @@ def test_an_expired_certificate_is_no_expired_login(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(S3FileSystem, "cat_file", Mock(side_effect=error))
         with pytest.raises(ArtifactError, match=problem):
             Store.open("s3://bucket/prefix")
-    monkeypatch.setattr(S3FileSystem, "find", Mock(side_effect=certificate))
-    with pytest.raises(FetchError, match="s3://bucket/model could not be listed"):  # so that Flyte tries again
+    monkeypatch.setattr(S3FileSystem, "info", Mock(side_effect=certificate))
+    with pytest.raises(FetchError, match=r"/model .* listed: .*certificate has expired"):  # so that Flyte tries again
         fingerprint("s3://bucket/model")
 
 
