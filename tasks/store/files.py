@@ -45,6 +45,8 @@ _FIXES = {
     errno.EPERM: "No permission: choose another store, or allow writing",
     errno.ENAMETOOLONG: "The file system allows no such name: choose another store",
     errno.ENOTDIR: "A file is in the place of a folder: choose another store",
+    errno.EEXIST: "A link leads to nothing, as to a disk that is not mounted: mount it, or choose another store",
+    errno.EXDEV: "A folder of the store is on another disk: move the whole store to one disk",
     errno.EROFS: "Read-only file system: choose another store",
     errno.ENOLCK: "The file system has no locks (flock): choose another store, or mount it with locks",
     errno.EOPNOTSUPP: "The file system lacks an operation, such as locks (flock): choose another store",

@@ -37,10 +37,12 @@ def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pyt
 
 def test_a_store_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("not mounted")
+    too_long, dangling = "r" * 300, "File exists. A link leads to nothing, as to a disk that is not mounted: mount it"
     message = "File name too long. The file system allows no such name: choose another store"
-    for create in (True, False):
-        with pytest.raises(ArtifactError, match=message):
-            Store.open("r" * 300, create=create)
+    for place, create, error in ((too_long, True, message), (too_long, False, message), ("link", True, dangling)):
+        with pytest.raises(ArtifactError, match=error):
+            Store.open(place, create=create)
 
 
 @pytest.mark.parametrize("use", [Store.open, fingerprint, lambda path: shape_of(PolicySettings(path=path))])

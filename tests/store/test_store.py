@@ -148,8 +148,9 @@ def test_an_unreadable_file_outside_of_the_store_is_not_blamed_on_the_store(stor
 
     with pytest.raises(PermissionError, match=r"train\.jsonl"):
         fail(PermissionError(errno.EACCES, "Permission denied", "/elsewhere/train.jsonl"))
-    with pytest.raises(ArtifactError, match="choose another store"):
-        fail(PermissionError(errno.EACCES, "Permission denied", str(store.root / "policy/x")))
+    for number, fix in ((errno.EACCES, "choose another store"), (errno.EXDEV, "move the whole store to one disk")):
+        with pytest.raises(ArtifactError, match=fix):
+            fail(OSError(number, os.strerror(number), str(store.root / "policy/x")))
 
 
 def test_a_forked_process_has_a_name_of_its_own() -> None:
