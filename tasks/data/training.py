@@ -138,8 +138,7 @@ def prepare_training_set(
         mirror = operation.mirror
         rows, unusable, data = source_rows(store, settings.source, setting, source, mirror, verify.kind, training=True)
         total = len(rows) + len(unusable)
-        share = settings.source.share * settings.held_out_share
-        held_out = {row["prompt_id"] for row in share_of(rows, share)}
+        held_out = {row["prompt_id"] for row in share_of(rows, settings.source.share * settings.held_out_share)}
         rows = [row for row in rows if row["prompt_id"] not in held_out]
         _check_usable(unusable, total, settings)
         unreadable = unreadable_golds(rows, settings.source, verify, "training")

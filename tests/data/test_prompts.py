@@ -144,8 +144,6 @@ def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 DAMAGED = parquet([{"prompt": "abcd", "answer": "34"}]).replace(b"abcd", b"ab\xff\xff")
-
-
 BAD_ROWS = [
     ("", "no prompts"),
     ('{"prompt": "a"}\n', r"line 1: no field 'answer'; found \['prompt'\]"),
@@ -184,7 +182,6 @@ BAD_ROWS = [
     ("name", "content", "message"),
     [
         *(("bad.jsonl", text.encode(), message) for text, message in BAD_ROWS),
-        ("none.jsonl", None, "no such file"),
         ("openai/gsm8k", None, "no such file, .* A data set of the Hugging Face hub is named in source.hub"),
         ("data.csv", b"x", "cannot read .csv"),
         ("p.parquet", b"not parquet", "p.parquet: cannot be read as a parquet file"),

@@ -134,14 +134,11 @@ def test_sampled_tokens_follow_the_distribution(engine: Engine, requests: list[R
     assert [*token_B.tolist(), *logp_B.exp().tolist()] == pytest.approx([0, 0, 1, 1, 1 / 3, 1 / 3, 2 / 3, 2 / 3])
 
 
-def test_no_requests_give_no_responses(engine: Engine) -> None:
-    assert run(engine, []) == []
-
-
 def test_reported_progress_adds_up_to_all_responses(engine: Engine, requests: list[Request]) -> None:
     seen: list[tuple[int, int]] = []
     responses = engine.generate(requests, TWENTY, lambda *done: seen.append(done))
     assert np.sum(seen, axis=0).tolist() == [len(requests), sum(len(one.token_ids) for one in responses)]
+    assert run(engine, []) == []
 
 
 def test_work_is_counted_as_the_model_does_it(policy_folder: Path) -> None:
