@@ -250,16 +250,9 @@ class Store:
                 self.remote.write(key, text)
         return ref
 
-    def read_note(self, name: str) -> bytes | None:
-        """Return the content of a small JSON file, from the local copy if there is one; None when there is no file."""
-        content = self.local.read(name)
-        # A local copy that a power failure damaged is not JSON.
-        return self.remote.read(name) if self.remote and not _is_json(content) else content
-
     def write_note(self, name: str, text: str) -> None:
-        """Write or overwrite a small file outside artifacts."""
-        for storage in self.storages:
-            storage.write(name, text.encode())
+        """Write or overwrite a small file outside artifacts, which has no local copy, because others may change it."""
+        self.original.write(name, text.encode())
 
     def delete(self, *names: str, keys: Collection[str] = ()) -> list[str]:
         """Delete folders and files with their local copies; manifests go first: half-deleted artifacts do not count.
@@ -310,9 +303,15 @@ class Store:
             ArtifactError: the disk or the server fails, or another version of the code wrote an artifact.
         """
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
-        read = self.read_note if copied else self.original.read
+        read = self._read_copy if copied else self.original.read
         texts = thread_map(read, keys, OBJECTS_AT_ONCE, title)
         return [self._parse_manifest(ref, text) for ref, text in zip(refs, texts, strict=True)]
+
+    def _read_copy(self, key: str) -> bytes | None:
+        """Return the content of a manifest, from the local copy if there is one; None when there is no file."""
+        content = self.local.read(key)
+        # A local copy that a power failure damaged is not JSON.
+        return self.remote.read(key) if self.remote and not _is_json(content) else content
 
     def _parse_manifest(self, ref: ArtifactRef, text: bytes | None) -> Manifest | DamagedError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"

@@ -77,7 +77,7 @@ def run_once(
 
 def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
     """Return the artifacts that the work made, or None if one is missing or damaged."""
-    record = MadeRecord.parse(store.read_note(f"{MADE}/{key}.json"))
+    record = MadeRecord.parse(store.original.read(f"{MADE}/{key}.json"))
     if record is None or not all(thread_map(store.holds, record.listed, OBJECTS_AT_ONCE)):
         return None
     logger().debug("%s: found in %s", task, store.ref.uri)

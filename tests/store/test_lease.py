@@ -160,10 +160,15 @@ def test_of_many_at_once_one_works_and_the_others_find_it(s3: S3, bucket: str, m
     @save_on_sigterm
     def make(store: Store) -> ArtifactRef:
         made.append(store.root)
-        return write(store)
+        return write(store, f"bits {len(made)}")
 
-    (_,) = set(run_at_once([partial(run_once, machine, "train", "1", make) for machine in machines(bucket, 8)]))
+    calls = {Store(machine).root: partial(run_once, machine, "train", "1", make) for machine in machines(bucket, 8)}
+    (ref,) = set(run_at_once([*calls.values()]))
     assert len(made) == 1
+    Store.open(bucket).delete(ref.folder)
+    others = calls.keys() - {*made}
+    assert len({calls[machine]() for machine in (*others, *made)}) == 1, "what another machine made anew was not found"
+    assert len(made) == 2
 
 
 def test_a_process_that_waited_for_work_in_a_folder_notes_it_in_its_next_work(start: Start, tmp_path: Path) -> None:
