@@ -166,9 +166,8 @@ def test_of_many_at_once_one_works_and_the_others_find_it(s3: S3, bucket: str, m
     (ref,) = set(run_at_once([*calls.values()]))
     assert len(made) == 1
     Store.open(bucket).delete(ref.folder)
-    others = calls.keys() - {*made}
-    assert len({calls[machine]() for machine in (*others, *made)}) == 1, "what another machine made anew was not found"
-    assert len(made) == 2
+    refs = {calls[machine]() for machine in (*(calls.keys() - {*made}), *made)}
+    assert (len(refs), len(made)) == (1, 2), "what another machine made anew was not found"
 
 
 def test_a_process_that_waited_for_work_in_a_folder_notes_it_in_its_next_work(start: Start, tmp_path: Path) -> None:
