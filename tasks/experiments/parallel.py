@@ -55,7 +55,7 @@ class Plan:
             SettingsError: the settings are invalid.
         """
         settings = RunSettings.read(self.config, f"{arm.overrides(self.size.updates)} {self.overrides}")
-        settings.check_updates(self.size.updates, "updates of a run")
+        settings.check_laboratory_run(self.size.updates, "updates of a run")
         return settings
 
 

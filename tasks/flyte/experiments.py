@@ -38,7 +38,7 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
         for arm in (arm for part in plan.parts for arm in QUESTIONS[part].arms):
             try:
                 run = RunSettings.merged(laboratory[0].given(), arm.overrides(plan.updates))
-                run.check_updates(plan.updates, "updates of a run")
+                run.check_laboratory_run(plan.updates, "updates of a run")
             except SettingsError as error:
                 raise SettingsError(f"experiment.laboratory, arm {arm.name!r}: {error.message}") from None
     return OpenReproduction(

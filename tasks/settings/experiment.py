@@ -118,7 +118,7 @@ class ExperimentSettings(Settings):
         assert self.laboratory is not None
         layers = (next(iter(self.models.values())), self.systems[self.reference], self.laboratory.changes)
         settings = _merge_layers("laboratory", (self.common, *layers, {"store": store}), overrides)
-        settings.check_updates(self.laboratory.updates, "experiment.laboratory.updates")
+        settings.check_laboratory_run(self.laboratory.updates, "experiment.laboratory.updates")
         return settings
 
     def _settings(self, run: NamedRun, own: Changes, overrides: str) -> RunSettings:

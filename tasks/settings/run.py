@@ -86,8 +86,8 @@ class RunSettings(Settings):
                 "problem by problem; allowed: one."
             )
 
-    def check_updates(self, updates: int, name: str) -> None:
-        """Raise SettingsError unless a stage, which is a run of the laboratory, has this number of updates."""
+    def check_laboratory_run(self, updates: int, name: str) -> None:
+        """Raise SettingsError unless a run of the laboratory has one benchmark and this number of updates."""
         self.check_one_benchmark()
         if self.updates_per_stage != updates:
             raise SettingsError(

@@ -45,7 +45,7 @@ _FIXES = {
     errno.EPERM: "No permission: choose another store, or allow writing",
     errno.ENAMETOOLONG: "The file system allows no such name: choose another store",
     errno.ENOTDIR: "A file is in the place of a folder: choose another store",
-    errno.EEXIST: "A link leads to nothing, as to a disk that is not mounted: mount it, or choose another store",
+    errno.EEXIST: "A file, or a link to a disk that is not mounted, is in the place of a folder: choose another store",
     errno.EXDEV: "A folder of the store is on another disk: move the whole store to one disk",
     errno.EROFS: "Read-only file system: choose another store",
     errno.ENOLCK: "The file system has no locks (flock): choose another store, or mount it with locks",

@@ -38,7 +38,7 @@ def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pyt
 def test_a_store_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("link").symlink_to("not mounted")
-    too_long, dangling = "r" * 300, "File exists. A link leads to nothing, as to a disk that is not mounted: mount it"
+    too_long, dangling = "r" * 300, "File exists. A file, or a link to a disk that is not mounted, is in the"
     message = "File name too long. The file system allows no such name: choose another store"
     for place, create, error in ((too_long, True, message), (too_long, False, message), ("link", True, dangling)):
         with pytest.raises(ArtifactError, match=error):
