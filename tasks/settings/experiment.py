@@ -91,8 +91,8 @@ class ExperimentSettings(Settings):
         """Return every run with its settings, in the order of ``named_runs``.
 
         Raises:
-            SettingsError: the settings of a run are wrong, something sets its seed or store, or the systems of a model
-                have different benchmarks. The message names the run.
+            SettingsError: the settings of a run are wrong, a layer or an override sets another seed or store, or the
+                systems of a model have different benchmarks. The message names the run.
         """
         planned = []
         for run in self.named_runs:
@@ -124,13 +124,13 @@ class ExperimentSettings(Settings):
     def _settings(self, run: NamedRun, own: Changes, overrides: str) -> RunSettings:
         # The file of a run may be a model here, with its store.
         layers = ({"seed": run.seed}, self.common, self.models[run.model], self.systems[run.system])
-        name = f"model {run.model!r} with system {run.system!r}"
-        settings = _merge_layers(name, (*layers, {"store": own["store"]}), overrides)
+        title = f"model {run.model!r} with system {run.system!r}"
+        settings = _merge_layers(title, (*layers, {"store": own["store"]}), overrides)
         for name, value in own.items():
             if (got := getattr(settings, name)) != value:
                 raise SettingsError(
                     f"{name}={got} in common, models, systems or overrides of a comparison, which gives this run "
-                    f"{name} {value!r}; allowed: no {name} there. Change seeds of the experiment, or store beside it."
+                    f"{name} {value!r}; allowed: no {name} there. Change the seeds or the store of the experiment."
                 )
         return settings
 
