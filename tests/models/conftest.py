@@ -5,13 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.store import ArtifactRef, Store
-
 
 @pytest.fixture
-def folder(small: tuple[Store, ArtifactRef], tmp_path: Path) -> Path:
-    """A Hugging Face folder with the tiny policy."""
-    store, policy = small
-    shutil.copytree(store.path(policy), tmp_path / "mine")
-    (tmp_path / "mine" / "manifest.json").unlink()
-    return tmp_path / "mine"
+def folder(base: Path, tmp_path: Path) -> Path:
+    """A Hugging Face folder with the tiny policy, and the manifest that it has in another store."""
+    return shutil.copytree(base, tmp_path / "mine")

@@ -1,5 +1,6 @@
 """Small configurations of many kinds of models: those whose responses can be packed, and those that pad them."""
 
+import json
 from copy import deepcopy
 from pathlib import Path
 
@@ -68,6 +69,11 @@ PADDED: dict[str, PretrainedConfig] = {
         "gemma2", **HEADS, final_logit_softcapping=3.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=8
     ),
 }
+
+
+def change(file: Path, **values: object) -> None:
+    """Changes fields of a JSON file."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def made(config: PretrainedConfig, attention: str | None = None, spread: float = 0.2) -> PreTrainedModel:

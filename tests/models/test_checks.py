@@ -16,6 +16,7 @@ from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import load_model, load_tokenizer
 from tasks.store import Store
 from tests.llama import byte_tokenizer, llama
+from tests.models.families import change
 from tests.prepared import take_policy
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
@@ -56,8 +57,7 @@ def without(folder: Path, name: str) -> None:
 
 @spoiler
 def config(folder: Path, **changes: Any) -> None:
-    values = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps(values | changes))
+    change(folder / CONFIG, **changes)
 
 
 def cut(folder: Path) -> None:
@@ -162,19 +162,8 @@ def test_weights_that_no_model_can_be_made_of_are_named(
         fitting_scorer(load_model(take(store, folder)), 64)
 
 
-def adapter(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/base"}')
-
-
-def test_a_merged_model_leaves_the_configuration_of_its_adapter_behind(store: Store, folder: Path) -> None:
-    plain = take(store, folder)
-    adapter(folder)
-    assert take(store, folder) == plain
-    assert load_model(plain).config.model_type == "qwen3"
-
-
 def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Path) -> None:
-    adapter(folder)
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/base"}')
     save_file({"lora": torch.zeros(1)}, folder / "adapter_model.safetensors")
     refused(store, folder, r"an adapter of some/base beside model\.safetensors\. .*remove the adapter's weights")
     (folder / WEIGHTS).unlink()

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tasks.data.arithmetic import BOXED, PROGRAM, Form, problems
 from tasks.errors import DataError
+from tasks.models import step
 from tasks.models.loading import folder_weights, load_model, load_tokenizer, stop_token_ids
 from tasks.models.prompts import token_ids
 from tasks.models.step import prepare_policy
@@ -19,12 +20,11 @@ from tasks.models.tiny import build_tokenizer
 from tasks.settings import ArithmeticSettings, PolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
-from tasks.store.files import sweep
 from tasks.store.s3 import connect
 from tests.conftest import SMALL
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
+from tests.models.families import change
 from tests.prepared import take_policy
-from tests.store.writers import run_until_killed
 
 Small = tuple[Store, ArtifactRef]
 CODE = """
@@ -62,14 +62,9 @@ def test_a_tiny_policy_may_have_no_warm_start(store: Store) -> None:
     assert store.manifest(made).facts["warm_start_cross_entropy"] is None
 
 
-def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, store: Store) -> None:
-    other, policy = small
-    taken = take_policy(store, other.path(policy))
-    assert store.holds(taken)
-    assert store.manifest(taken).settings["path"] == str(other.path(policy))
-
-
-def test_weights_in_a_second_format_are_not_copied(small: Small, store: Store, folder: Path) -> None:
+def test_files_that_belong_to_no_policy_are_not_copied(small: Small, store: Store, folder: Path) -> None:
+    """A manifest, what a merged adapter left, and weights in a second format."""
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     weights = load_file(folder / "model.safetensors")
     for foreign in ("consolidated.safetensors", "model-00001-of-00001.safetensors"):
         save_file({"wq": torch.zeros(2, 2)}, folder / foreign)
@@ -79,6 +74,7 @@ def test_weights_in_a_second_format_are_not_copied(small: Small, store: Store, f
     assert fingerprint(str(folder))
     policy = take_policy(store, folder)
     assert policy == small[1]
+    assert store.manifest(policy).settings["path"] == str(folder)
     assert dict(folder_weights(store.path(policy))).keys() == weights.keys()
 
 
@@ -127,22 +123,18 @@ def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folde
     assert fingerprint(f"{bucket}/model") != before
 
 
-def test_what_a_killed_process_has_fetched_of_a_policy_is_swept(store: Store) -> None:
-    code = """
-from tasks.models import step
-from tasks.settings import ArithmeticSettings, PolicySettings
-step.fetch = die
-step.prepare_policy(store, PolicySettings(path="s3://bucket/model"), ArithmeticSettings(), "", 0)
-"""
-    run_until_killed(store, code)
-    assert list((store.root / "staging").iterdir())
-    sweep(store.root)
-    assert not list((store.root / "staging").iterdir())
+def test_a_policy_is_fetched_into_the_folder_that_is_swept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process has fetched does not stay on the disk."""
+    places: list[Path] = []
+    monkeypatch.setattr(step, "fetch", lambda _source, place, *_: places.append(place))
+    with pytest.raises(DataError, match="s3://bucket/model: no config"):
+        take_policy(store, "s3://bucket/model")
+    assert store.root / "staging" in places[0].parents
 
 
 def test_code_that_comes_with_a_model_is_run_only_when_asked_for(store: Store, folder: Path) -> None:
-    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}}
-    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | own))
+    classes = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}
+    change(folder / "config.json", model_type="own", auto_map=classes)
     (folder / "own.py").write_text(CODE)
     with pytest.raises(DataError, match=r"a own model is defined by Python files .*policy.trust_remote_code: true"):
         take_policy(store, folder)
@@ -163,11 +155,8 @@ def test_stop_tokens_are_those_of_the_generation_settings_and_of_the_tokenizer(f
 
 def named(folder: Path, kind: str, tokenizer_class: str) -> Path:
     """Name the kind of a folder's model and the class of its tokenizer, as some models on the hub do."""
-    for name, change in (
-        ("config.json", {"model_type": kind}),
-        ("tokenizer_config.json", {"tokenizer_class": tokenizer_class}),
-    ):
-        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | change))
+    change(folder / "config.json", model_type=kind)
+    change(folder / "tokenizer_config.json", tokenizer_class=tokenizer_class)
     return folder
 
 
@@ -200,9 +189,8 @@ def test_a_number_has_the_tokens_of_the_file_whatever_class_its_folder_names(tmp
 def test_a_text_begins_as_the_configuration_of_a_llama_tokenizer_says(tmp_path: Path) -> None:
     # The file of DeepSeek-R1-Distill-Qwen puts no token before a text, and its configuration does.
     folder = named(llama(tmp_path / "llama"), "qwen2", "LlamaTokenizerFast")
-    config = folder / "tokenizer_config.json"
     for adds in (True, False):
-        config.write_text(json.dumps(json.loads(config.read_text()) | {"add_bos_token": adds}))
+        change(folder / "tokenizer_config.json", add_bos_token=adds)
         assert token_ids(load_tokenizer(folder), [{"prompt": "a", "chat": False}])[0][:-1] == [0] * adds
 
 
