@@ -117,10 +117,7 @@ class Run:
         return [*self.policies, *self.prompts, *shards, *self.verdicts, *self.evaluations, *report]
 
     def write(self, task: str, kind: Any, settings: Any, parents: Any, files: Mapping[str, Any], **facts: Any) -> Any:
-        own = Store(self.store.ref, task, "1")
-        with own.write(kind, settings=settings, parents=parents, seed=self.seed) as draft:
-            fill(draft, files, **facts)
-        return draft.ref
+        return write(Store(self.store.ref, task, "1"), kind, files, settings, parents, self.seed, **facts)
 
     def base(self) -> "Run":
         files = {"model.safetensors": f"base {self.seed}", "config.json": "{}"}
@@ -139,24 +136,22 @@ class Run:
         prompts = self.write("prepare_prompts", "prompts", {}, {}, files, prompts=2)
         groups = [rows_of(group, stage, policy.digest, rewards) for group, rewards in enumerate(REWARDS)]
         self.prompts.append(prompts)
-        halves = ([one for rollouts, _ in two for one in rollouts] for two in (groups[:2], groups[2:]))
-        self.rollouts.append([self.shard(half, policy=policy, prompts=prompts) for half in halves])
-        self.verdicts.append(self.judge(self.rollouts[-1], [one for _, judged in groups for one in judged]))
+        return self.judged(groups[:2], groups[2:], prompts=prompts)
+
+    def judged(self, *shards: Sequence[tuple[Rows, Rows]], **parents: ArtifactRef) -> "Run":
+        """The next stage has these groups, shard by shard, each with its rollouts and their verdicts."""
+        parents["policy"] = self.policies[-1]
+        made, judged = [], []
+        for groups in shards:
+            rows = [row for rollouts, _ in groups for row in rollouts]
+            judged += [row for _, verdicts in groups for row in verdicts]
+            files = {"rollouts.parquet": (rows, ROLLOUTS)}
+            made.append(self.write("generate", "rollouts", ROLLOUT, parents, files, responses=len(rows)))
+        self.rollouts.append(made)
+        of, files = {"rollouts": made}, {"verdicts.parquet": (judged, VERDICTS)}
+        facts = {"responses": len(judged), "reward": 10 / 16}
+        self.verdicts.append(self.write("verify", "verdicts", VerifySettings(), of, files, **facts))
         return self
-
-    def judged(self, rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any]]) -> "Run":
-        """The next stage has these rollouts, in one shard, and these verdicts."""
-        self.rollouts.append([self.shard(rollouts, policy=self.policies[-1])])
-        self.verdicts.append(self.judge(self.rollouts[-1], verdicts))
-        return self
-
-    def shard(self, rows: Sequence[Mapping[str, Any]], **parents: ArtifactRef) -> Any:
-        files = {"rollouts.parquet": (rows, ROLLOUTS)}
-        return self.write("generate", "rollouts", ROLLOUT, parents, files, responses=len(rows))
-
-    def judge(self, shards: Sequence[ArtifactRef], rows: Sequence[Mapping[str, Any]]) -> Any:
-        files, parents = {"verdicts.parquet": (rows, VERDICTS)}, {"rollouts": list(shards)}
-        return self.write("verify", "verdicts", VerifySettings(), parents, files, responses=len(rows), reward=10 / 16)
 
     def optimize(self) -> "Run":
         """The policy that the latest rollouts and verdicts make."""

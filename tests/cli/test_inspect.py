@@ -57,8 +57,7 @@ def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:
 def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Store) -> None:
     run = Run(store, mu=1, objective={"advantage": {"scale": "batch_std"}}).base()
     groups = [rows_of(group, 0, f"{run.policies[0].digest}+{group // 2}", REWARDS[group]) for group in range(4)]
-    rollouts, verdicts = (list(chain(*rows)) for rows in zip(*groups, strict=True))
-    run.judged(rollouts, verdicts).optimize().end()
+    run.judged(groups).optimize().end()
     found = advantages(shown(store))
     for group in range(4):
         batch = REWARDS[:2] if group < 2 else REWARDS[2:]
@@ -110,7 +109,7 @@ def test_a_run_is_named_by_its_report(store: Store) -> None:
 def test_the_tokens_of_a_stage_are_not_in_memory_together(store: Store) -> None:
     run, pool = Run(store).base(), pa.proxy_memory_pool(default := pa.default_memory_pool())
     groups = [rows_of(group, 0, run.policies[0].digest, [0.0, 1.0] * 500) for group in range(4)]
-    run.judged(*(list(chain(*rows)) for rows in zip(*groups, strict=True)))
+    run.judged(groups)
     pa.set_memory_pool(pool)
     shown(store, chosen=ResponseFilter())
     pa.set_memory_pool(default)
@@ -121,7 +120,7 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
     run = Run(store).base()
     rows, judged = rows_of(0, 0, run.policies[0].digest, [1.0, None, 0.0, 0.0])
     rows[2].update(response_token_ids=[], engine_logp=[])
-    run.judged(rows, judged).optimize().end()
+    run.judged([(rows, judged)]).optimize().end()
     lines = {words[0]: words[1:] for line in shown(store).splitlines() if len(words := line.split()) == 7}
     assert list(lines)[1:] == ["0", "2", "3", "1"]
     assert lines["1"][:3] == ["timeout", DASH, "+0.000"]
@@ -131,7 +130,7 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
 def test_a_response_without_a_reward_is_neither_the_best_nor_the_worst(store: Store) -> None:
     run = Run(store).base()
     groups = [rows_of(group, 0, run.policies[0].digest, [None, -9.0, -9.0 - group, None]) for group in range(2)]
-    run.judged(*(list(chain(*rows)) for rows in zip(*groups, strict=True))).optimize().end()
+    run.judged(groups).optimize().end()
     assert list(advantages(shown(store, chosen=ResponseFilter()))) == [(1, 1), (1, 2), (0, 1), (0, 2)]
     unscored = ResponseFilter(groups=1, outcome="timeout")
     assert list(advantages(shown(store, chosen=unscored))) == [(0, 0), (0, 3)]
