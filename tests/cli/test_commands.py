@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from tasks.cli.main import app, run
 from tasks.flyte.attempts import attempt
 from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS
-from tasks.store import Store
-from tests.cli.synthetic import command, run_refused
+from tests.cli.synthetic import command
 from tests.workflows.runs import refusal_text
 from tools import ROOT
 
@@ -23,6 +22,7 @@ KAPPA, KIND = "optimize.objective.veto.kappa", "rollout.engine.kind"
     [
         (["plan", "--config", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
         (["plan", "--config", CONFIG, "optimize.learning_rate=fast"], "optimize.learning_rate: got 'fast'"),
+        (["plan", "--config", CONFIG, "--gpus", "1", "--measured", "nowhere"], "no store here"),
         *(([name, "--store", "nowhere"], "no store here") for name in ("inspect", "compare", "report", "check", "gc")),
         (["lineage", "latest", "--store", "nowhere"], "no store here"),
         (["settings", "optimize.objective.vito"], "optimize.objective.vito: no setting has this name"),
@@ -33,14 +33,6 @@ def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
     done = command(*arguments)
     assert not done.stdout
     assert message in refusal_text(done)
-
-
-def test_a_store_on_s3_can_be_named(bucket: str) -> None:
-    """Its two slashes reach the store as they were typed."""
-    assert f"{bucket}/prefix: no store here" in run_refused("compare", "--store", f"{bucket}/prefix")
-    Store.open(f"{bucket}/prefix")
-    for name in ("compare", "report", "inspect"):
-        assert f"{bucket}/prefix: no finished run in this store" in run_refused(name, "--store", f"{bucket}/prefix")
 
 
 @pytest.mark.parametrize(
