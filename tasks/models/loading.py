@@ -33,6 +33,7 @@ if not torch.cuda.is_available():
     # Where DeepSpeed is installed transformers loads it, and it warns that it has to guess this.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 FETCH_AGAIN = "Fetch the model's files again, or save them with save_pretrained."
+_OUT_OF_MEMORY_FIX = "Take a machine with more memory, or a smaller policy."
 OPTIMIZER = "optimizer"
 """Name of the folder in a policy that holds the optimizer's state, which only training reads."""
 
@@ -106,10 +107,7 @@ def load_model(path: Path, dtype: str = "float32", to_device: torch.device | str
     """
     code = has_code(path)
     config = AutoConfig.from_pretrained(path, trust_remote_code=code).get_text_config()
-    with (
-        explain(cannot_load(path, "the model"), FETCH_AGAIN),
-        enough_memory("policy", "Take a machine with more memory, or a smaller policy."),
-    ):
+    with explain(cannot_load(path, "the model"), FETCH_AGAIN), enough_memory("policy", _OUT_OF_MEMORY_FIX):
         model, found = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, dtype),
@@ -131,7 +129,8 @@ def load_model(path: Path, dtype: str = "float32", to_device: torch.device | str
             f"{path}: {len(missing)} of the model's weights are not in its safetensors, such as {missing[:3]}. "
             "They would be random: save the whole model with save_pretrained."
         )
-    return model.eval().to(to_device or device())
+    with enough_memory("policy", _OUT_OF_MEMORY_FIX):
+        return model.eval().to(to_device or device())
 
 
 def longrope_tokens(config: PretrainedConfig) -> int | None:

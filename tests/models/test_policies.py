@@ -1,17 +1,17 @@
 """Base policies: made here, taken from a folder, or refused with what is missing."""
 
 import json
-import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tasks.data.arithmetic import BOXED, PROGRAM, Form, problems
-from tasks.errors import DataError
+from tasks.errors import DataError, SettingsError
 from tasks.models import step
 from tasks.models.loading import folder_weights, load_model, load_tokenizer, stop_token_ids
 from tasks.models.prompts import token_ids
@@ -79,11 +79,9 @@ def test_files_that_belong_to_no_policy_are_not_copied(small: Small, store: Stor
 
 
 def test_weights_in_several_files_are_those_that_the_index_names(store: Store, folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    load_model(folder).save_pretrained(folder / "parts", max_shard_size="20KB")
+    model, weights = load_model(folder), load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    for file in (folder / "parts").glob("model*"):
-        shutil.copyfile(file, folder / file.name)
+    model.save_pretrained(folder, max_shard_size="20KB")
     save_file({"wq": torch.zeros(2, 2)}, folder / "model-extra.safetensors")
     taken = store.path(take_policy(store, folder))
     assert len(list(taken.glob("*.safetensors"))) > 1
@@ -151,6 +149,13 @@ def test_stop_tokens_are_those_of_the_generation_settings_and_of_the_tokenizer(f
     assert stop_token_ids(folder) == [1]
     # Generation settings with </s>, and a tokenizer that ends a turn with <|im_end|>.
     assert stop_token_ids(llama(tmp_path / "llama", byte_tokenizer(eos=TURN_END))) == [1, 3]
+
+
+def test_a_policy_that_does_not_fit_the_gpu_is_named(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    too_large = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    monkeypatch.setattr(PreTrainedModel, "to", too_large)
+    with pytest.raises(SettingsError, match=r"policy: out of memory\. .*, or a smaller policy\. \(CUDA out of memory"):
+        load_model(base)
 
 
 def named(folder: Path, kind: str, tokenizer_class: str) -> Path:
