@@ -185,8 +185,9 @@ def load_trainer(
             f"{folder}: only adapters of this policy were trained, so training of all its weights cannot go on from "
             "it. Start from the base policy, or keep its optimize.lora."
         )
-    backend = open_backend(fitting_scorer(model, settings.logp_chunk_tokens), settings)
-    updates = load_optimizer(folder, backend)
+    with enough_memory("optimize", _OUT_OF_MEMORY_FIX):
+        backend = open_backend(fitting_scorer(model, settings.logp_chunk_tokens), settings)
+        updates = load_optimizer(folder, backend)
     reference = None
     if base and settings.objective.needs_reference:
         reference = fitting_scorer(load_model(base), settings.logp_chunk_tokens)

@@ -1,11 +1,14 @@
 """The torch backend's copies in bfloat16, and where the state of its optimizer is."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
+import pytest
 import torch
 from transformers import PreTrainedModel, Qwen2Config
 
+from tasks.errors import SettingsError
 from tasks.models.loading import load_model
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
@@ -77,3 +80,9 @@ def test_the_state_of_a_weight_is_where_the_weight_is() -> None:
     states = list(backend.optimizer.state.values())
     assert len(states) == len(shapes)
     assert {tensor.device.type for state in states for tensor in state.values()} == {"meta"}
+
+
+def test_state_of_the_optimizer_that_does_not_fit_is_named(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.optim, "AdamW", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
+    with pytest.raises(SettingsError, match=r"optimize: out of memory\. Lower .*, or share the state over more proc"):
+        load_trainer(base, settings(), 12, 0)
