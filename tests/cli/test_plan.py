@@ -5,7 +5,7 @@ import math
 import re
 import socket
 from pathlib import Path
-from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -110,12 +110,8 @@ def test_a_mistake_on_the_command_line_is_a_message(options: list[str], message:
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the project on a machine that no server answers."""
-
-    def refuse(*_: object) -> NoReturn:
-        raise OSError("a plan needs no network")
-
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect", Mock(side_effect=OSError("a plan needs no network")))
 
 
 @pytest.mark.usefixtures("offline")
