@@ -18,6 +18,7 @@ from flyteidl.admin import (
 )
 from flyteidl.core import execution_pb2 as phases
 from flyteidl.core import literals_pb2
+from flyteidl.core.catalog_pb2 import CACHE_DISABLED, CACHE_HIT
 from flyteidl.service import admin_pb2_grpc
 
 from tools.serialised import Serialised
@@ -52,11 +53,12 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
     def __exit__(self, *_: object) -> None:
         self._server.stop(None).wait()
 
-    def node(self, name: str, phase: str, inside: str = "", message: str = "") -> None:
+    def node(self, name: str, phase: str, inside: str = "", message: str = "", cached: bool = False) -> None:
         """Tells of a node from here on; ``message`` is its error."""
         made = node_execution_pb2.NodeExecution()
         made.id.node_id = made.metadata.spec_node_id = name
         made.closure.phase = phases.NodeExecution.Phase.Value(phase)
+        made.closure.task_node_metadata.cache_status = CACHE_HIT if cached else CACHE_DISABLED
         if message:
             made.closure.error.message = message
         self.nodes.setdefault(inside, []).append(made)
