@@ -140,7 +140,7 @@ class Run:
 
     def judged(self, *shards: Sequence[tuple[Rows, Rows]], **parents: ArtifactRef) -> "Run":
         """The next stage has these groups, shard by shard, each with its rollouts and their verdicts."""
-        parents["policy"] = self.policies[-1]
+        parents = {"policy": self.policies[-1], **parents}
         made, judged = [], []
         for groups in shards:
             rows = [row for rollouts, _ in groups for row in rollouts]
