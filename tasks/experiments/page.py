@@ -90,22 +90,24 @@ def _figures_of_kind(figures: Mapping[str, Picture], kind: str, model: str = "")
 
 def _sentence(result: ReproductionResult, test: PairedTest) -> str:
     """Return a sentence that compares the reference with a baseline."""
-    difference = test.difference
     if test.equivalent:
         verdict = "matches"
     elif test.p_bootstrap < LEVEL:
-        verdict = "exceeds" if difference.value > 0 else "falls below"
+        verdict = "exceeds" if test.difference.value > 0 else "falls below"
     else:
         verdict = "does not differ significantly from"
-    cells = {one.system: one for one in result.cells if (one.model, one.benchmark) == (test.model, test.benchmark)}
+    # The last cell of a system is that of the mean, or of the only benchmark.
+    cells = {one.system: one for one in result.cells if one.model == test.model}
     both = [cells[system] for system in (result.reference, test.baseline) if system in cells]
-    levels = " against ".join(share_with_interval(cell.accuracy) for cell in both)
+    # Means over other seeds would contradict the difference, which is that of the common seeds.
+    alike = len({len(cell.by_seed) for cell in both}) == 1
+    levels = " against ".join(share_with_interval(cell.accuracy) for cell in both) + ", " if alike else ""
     speeds = [_speed(one) for one in result.speeds if (one.model, one.baseline) == (test.model, test.baseline)]
     where = "Over all models" if test.model == ALL else f"With {test.model}"
-    ends = f"{points(difference.low)} to {points(difference.high)}"
+    ends = f"{points(test.difference.low)} to {points(test.difference.high)}"
     return (
-        f"{where}, {result.reference} {verdict} {test.baseline}: {levels + ', ' if levels else ''}"
-        f"{points(difference.value)} points ({ends}; p {p_value(test.p_bootstrap)})"
+        f"{where}, {result.reference} {verdict} {test.baseline}: {levels}"
+        f"{points(test.difference.value)} points ({ends}; p {p_value(test.p_bootstrap)})"
         f"{'; speed: ' if speeds else ''}{', '.join(speeds)}."
     )
 

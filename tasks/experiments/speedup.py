@@ -40,19 +40,17 @@ Rates = dict[tuple[object, ...], Floats]
 
 def times_of(runs: Sequence[SystemRun]) -> list[Times]:
     """Return the times of every model and system, in the order of the runs."""
-    rows = []
-    for (model, system), seeds in by_system(runs).items():
-        rows.append(
-            Times(
-                model=model,
-                system=system,
-                updates=max(run.history.evaluated[-1].updates for run in seeds),
-                wall_clocks=[training_clock(run.history)[-1] for run in seeds],
-                ledger=_mean([run.ledger.seconds for run in seeds]),
-                gpu_seconds=_mean([run.ledger.gpu_seconds for run in seeds]),
-            )
+    return [
+        Times(
+            model=model,
+            system=system,
+            updates=max(run.history.evaluated[-1].updates for run in seeds),
+            wall_clocks=[training_clock(run.history)[-1] for run in seeds],
+            ledger=_mean([run.ledger.seconds for run in seeds]),
+            gpu_seconds=_mean([run.ledger.gpu_seconds for run in seeds]),
         )
-    return rows
+        for (model, system), seeds in by_system(runs).items()
+    ]
 
 
 def _mean(ledgers: Sequence[dict[str, float]]) -> dict[str, float]:

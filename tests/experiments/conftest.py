@@ -4,34 +4,50 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.evaluate.statistics import Interval
+from tasks.experiments.arms import QUESTIONS
+from tasks.experiments.compare import compare_finished
 from tasks.experiments.figures import make_figures
+from tasks.experiments.laboratory import compare_arms
 from tasks.experiments.page import render_page
-from tasks.experiments.result import MEAN, ArmResult, Cell, LaboratoryResult, PairedTest, ReproductionResult, Speed
+from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.experiments.runs import SystemRun
-from tasks.experiments.speedup import split_causes, times_of
-from tasks.report import drawing
-from tasks.report.drawing import Chart, Panel, Picture, Series
+from tasks.report.drawing import Picture
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
-from tests.experiments.planted import call
-from tests.report.synthetic import make_run
+from tasks.settings import ExperimentSettings
+from tasks.store import Store
+from tests.experiments.planted import call, study
+from tests.report.synthetic import SyntheticRun, make_run
 
-MODELS, SYSTEMS, SEEDS = ["tiny", "Qwen2.5-Math-7B"], ["mu_grpo", "grpo", "m2po"], [0, 1]
-HOSTILE = "<b>7B</b>"
+MODELS, SYSTEMS, SEEDS = ["tiny", "<b>7B</b>"], ["mu_grpo", "grpo", "<b>m2po</b>"], [0, 1]
+BASELINES = {"grpo": "grpo", "<b>m2po</b>": "b-m2po-b"}
+"""The name of each baseline in those of figures."""
+
+
+class Better(SyntheticRun):
+    """Learns more than others from the same base policy."""
+
+    def _skill(self, stage: float) -> float:
+        return super()._skill(stage) + 0.02 * stage
 
 
 @pytest.fixture(scope="session")
-def system_runs(tmp_path_factory: pytest.TempPathFactory) -> list[SystemRun]:
-    """Two models, three systems, two seeds; with the first model, one seed of m2po is missing."""
-    made = [_run(tmp_path_factory.mktemp("system"), system, seed) for system in SYSTEMS for seed in SEEDS]
+def runs_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(tmp_path_factory.mktemp("systems"))
+
+
+@pytest.fixture(scope="session")
+def system_runs(runs_store: Store) -> list[SystemRun]:
+    """Two models, three systems, two seeds; with the first model, one seed of the last system is missing."""
+    made = [_run(runs_store.root, system, seed) for system in SYSTEMS for seed in SEEDS]
     runs = [replace(run, model=model) for model in MODELS for run in made]
-    return [run for run in runs if (run.model, run.system, run.seed) != ("tiny", "m2po", 1)]
+    return [run for run in runs if (run.model, run.system, run.seed) != ("tiny", SYSTEMS[2], 1)]
 
 
 def _run(root: Path, system: str, seed: int) -> SystemRun:
     mu = 4 if system == "grpo" else 32
-    made = make_run(root, 4, preset="mu_grpo" if system == "mu_grpo" else "grpo", updates_per_rollout=mu, seed=seed)
+    preset, kind = ("m2po", Better) if system == SYSTEMS[2] else (system, SyntheticRun)
+    made = make_run(root, 4, kind, preset=preset, updates_per_rollout=mu, seed=seed)
     history = load_history(made.store, made.evaluations)
     stage = history.stages[0]
     settings = {"optimize": stage.policy.settings, "rollout": stage.rollouts[0].settings, "updates_per_rollout": mu}
@@ -46,66 +62,23 @@ def _run(root: Path, system: str, seed: int) -> SystemRun:
 
 
 @pytest.fixture(scope="session")
-def result(system_runs: list[SystemRun]) -> ReproductionResult:
-    """Numbers that nobody computed, but for the causes."""
-    benchmarks = [MEAN, "amc23", "aime25"]
-    levels = {system: 0.5 + 0.1 * place for place, system in enumerate(reversed(SYSTEMS))}
-    seeds = {"by_seed": [0.5, 0.5], "base": 0.32}
-    cells = [
-        Cell(model=model, system=system, benchmark=one, accuracy=Interval(at, at - 0.05, at + 0.05), **seeds)
-        for model in MODELS
-        for system, at in levels.items()
-        for one in benchmarks
-    ]
-    test = PairedTest.model_construct(cohen_dz=1.25, rank_biserial=None, p_equivalence=0.001)
-    tests = [
-        test.model_copy(
-            update={"model": model, "baseline": baseline, "benchmark": benchmark, "equivalent": difference < 0.01}
-            | {"difference": Interval(difference, difference - 0.01, difference + 0.01)}
-            | {"p_bootstrap": p, "p_wilcoxon": 0.03 if benchmark == MEAN else None}
-        )
-        for model in MODELS
-        for baseline, difference, p in (("grpo", 0.004, 0.4), ("m2po", 0.1, 0.0004))
-        for benchmark in benchmarks
-    ]
-    times = [
-        one.model_copy(update={"gpu_seconds": {} if one.model == "tiny" else {"generate": 4.0, "optimize": 9.0}})
-        for one in times_of(system_runs)
-    ]
-    speeds = [
-        Speed(model=model, baseline=baseline, name=name, ratio=speed, by_seed=[speed, speed and speed + 0.1])
-        for model in MODELS
-        for baseline in SYSTEMS[1:]
-        for name, speed in (("generation", 1.82), ("end to end", 1.53), ("to the level of the baseline", None))
-    ]
-    planned = {"models": MODELS, "systems": SYSTEMS, "seeds": SEEDS, "missing": ["tiny, m2po, seed 1"]}
-    causes = split_causes(system_runs, "mu_grpo", SYSTEMS[1:])
-    asked = {"reference": "mu_grpo", "margin": 0.02, **planned}
-    return ReproductionResult(**asked, cells=cells, tests=tests, times=times, speeds=speeds, causes=causes)
+def result(runs_store: Store, system_runs: list[SystemRun]) -> ReproductionResult:
+    """The comparison of the runs, as if those of the second model had seen GPUs."""
+    models, systems = ({name: {} for name in names} for names in (MODELS, SYSTEMS))
+    experiment = ExperimentSettings(models=models, systems=systems, seeds=SEEDS)
+    made = compare_finished(runs_store, experiment, system_runs)
+    gpus = ({}, {"generate": 4.0, "optimize": 9.0})
+    times = [one.model_copy(update={"gpu_seconds": gpus[MODELS.index(one.model)]}) for one in made.times]
+    return made.model_copy(update={"times": times})
 
 
 @pytest.fixture(scope="session")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResult]:
-    folder = tmp_path_factory.mktemp("laboratory")
-    curves = Chart([Series("", HOSTILE, [0, 1, 2], [0.3, 0.4, 0.5])], {"": Panel(HOSTILE)}, "update")
-    for part in ("a", "b", "c"):
-        (folder / part).mkdir()
-        with drawing.style():
-            svg = drawing.to_svg(curves.draw(), f"laboratory-{part}", HOSTILE)
-        (folder / part / "curves.svg").write_text(svg, encoding="utf-8")
-    same = {"by_seed": [0.5] * 3, "best": 0.7, "vetoed": 0.01, "clipped": None}
-    means = {"[0.8, 1.2], one stage": 0.5, "[0, 5], one stage": 0.2, f"[0, 5] and {HOSTILE}": 0.7}
-    arms = [
-        ArmResult.model_construct(
-            name=name, accuracy=Interval(mean, mean - 0.05, mean + 0.04), stopped=stopped, difference=None, **same
-        )
-        for (name, mean), stopped in zip(means.items(), ([], ["a gate"], []), strict=True)
-    ]
-    asked = {"asks": "Is it so?", "reference": "[0, 5], one stage", "seeds": 3, "updates": 256, "base": 0.3}
-    return [
-        LaboratoryResult.model_construct(folder=str(folder / part), part=part, title=f"Part {part}", arms=arms, **asked)
-        for part in ("a", "b", "c")
-    ]
+    """A part that is a figure of the paper, and one that is not."""
+    store = Store.open(tmp_path_factory.mktemp("laboratory"))
+    studies = [study(store, seed, [0.0, 0.5, 1.0] * 20) for seed in SEEDS]
+    parts = [compare_arms(store, part, studies * len(QUESTIONS[part].arms)) for part in ("a", "c")]
+    return [LaboratoryResult.load(store, part) for part in parts]
 
 
 @pytest.fixture(scope="session")

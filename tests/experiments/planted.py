@@ -1,15 +1,19 @@
-"""Runs whose causes are known: seconds are made from rates, for the passes and rows of each call."""
+"""Runs whose causes are known, with seconds that are made from rates for the passes and rows of each call; studies."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from tasks.experiments.runs import EngineWork, SystemRun
 from tasks.report.history import History, Stage
 from tasks.report.ledger import make_ledger
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import CURVE_FILE, METRICS_FILE
 from tasks.store.records import Manifest, Timings
+from tasks.store.tables import CURVE, save_table, write_table
 
 PASS, ROW = 0.01, 0.0004
 """Seconds of a forward pass, and of a row in it."""
@@ -56,3 +60,16 @@ def planted(
     stage = Stage(1, 1, updates, policy, [], verdicts)
     history = History([], [stage], {}, {}, {policy.ref: policy}, system, updates, seed)
     return SystemRun("tiny", system, seed, history, make_ledger(history), *made)
+
+
+def study(store: Store, seed: int, solved: list[float], last: int = 8, peak: float = 0.5) -> ArtifactRef:
+    """A study of 8 updates, evaluated after every second, or one that collapsed after ``last`` of them."""
+    accuracies = {0: seed / 16, 2: 0.5, 4: peak, 6: 0.5, last: sum(solved) / len(solved)}
+    rest = {"problem_accuracy": solved, "working": None, "response_tokens": 1.0}
+    rows = [{"update": update, "accuracy": accuracy, **rest} for update, accuracy in accuracies.items()]
+    metrics = {"tokens": [100, 300], "veto_fraction": [peak, None], "clip_fraction": [0.2, 0.4]}
+    with store.write("study", settings={}, parents={}, seed=seed) as draft:
+        write_table(draft.path / CURVE_FILE, rows, CURVE)
+        save_table(draft.path / METRICS_FILE, pa.table(metrics))
+        draft.facts.update(stopped="" if last == 8 else "a gate")
+    return draft.ref

@@ -1,14 +1,12 @@
 """Every arm is a run that the settings allow, and asks what its question says; runs that collapse are compared too."""
 
-import pyarrow as pa
 import pytest
 
 from tasks.experiments import laboratory
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, LaboratorySize, Part
 from tasks.settings import RunSettings
-from tasks.store import ArtifactRef, Store
-from tasks.store.layout import CURVE_FILE, METRICS_FILE
-from tasks.store.tables import CURVE, save_table, write_table
+from tasks.store import Store
+from tests.experiments.planted import study
 from tools import ROOT
 
 
@@ -24,19 +22,6 @@ def test_every_arm_is_a_run(part: Part, size: LaboratorySize) -> None:
         seen.add((run.optimize.model_dump_json(), run.mu))
     assert len(seen) == len(question.arms) == len({arm.name for arm in question.arms})
     assert question.reference in {arm.name for arm in question.arms}
-
-
-def study(store: Store, seed: int, solved: list[float], last: int = 8, peak: float = 0.5) -> ArtifactRef:
-    """A study of 8 updates, evaluated after every second, or one that collapsed after ``last`` of them."""
-    accuracies = {0: seed / 16, 2: 0.5, 4: peak, 6: 0.5, last: sum(solved) / len(solved)}
-    rest = {"problem_accuracy": solved, "working": None, "response_tokens": 1.0}
-    rows = [{"update": update, "accuracy": accuracy, **rest} for update, accuracy in accuracies.items()]
-    metrics = {"tokens": [100, 300], "veto_fraction": [peak, None], "clip_fraction": [0.2, 0.4]}
-    with store.write("study", settings={}, parents={}, seed=seed) as draft:
-        write_table(draft.path / CURVE_FILE, rows, CURVE)
-        save_table(draft.path / METRICS_FILE, pa.table(metrics))
-        draft.facts.update(stopped="" if last == 8 else "a gate")
-    return draft.ref
 
 
 def test_arms_are_compared_with_the_reference_although_runs_collapse(store: Store) -> None:

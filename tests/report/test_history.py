@@ -3,6 +3,8 @@ import pytest
 
 from tasks.errors import DataError
 from tasks.report.history import load_history
+from tasks.report.step import draw_page
+from tests.report.pages import words
 from tests.report.synthetic import make_run
 
 
@@ -30,6 +32,11 @@ def test_evaluations_that_were_left_out_do_not_hide_their_stages(mu_grpo):
     history = load_history(mu_grpo.store, ends)
     assert [policy.stage for policy in history.evaluated] == [0, 4]
     assert (len(history.stages), len(history.updates["reward"])) == (4, 128)
+
+
+def test_the_headline_of_a_page_names_its_policies_if_the_base_policy_is_not_evaluated(mu_grpo):
+    page, _ = draw_page(mu_grpo.store, load_history(mu_grpo.store, mu_grpo.evaluations[3:]))
+    assert "held-out problems: the stage 3 policy, and after 128 updates in 4 stages." in words(page)
 
 
 def test_no_evaluation_is_refused(mu_grpo):
