@@ -19,11 +19,6 @@ def paths(svg: str, color: str) -> list[str]:
     return [one.get("d", "") for one in drawn if f"var(--{color}," in one.get("style", "")]
 
 
-def lines(svg: str, color: str) -> list[int]:
-    """Number of points of every line of a color."""
-    return [len(re.findall("[ML]", path)) for path in paths(svg, color)]
-
-
 def texts(svg: str) -> list[str]:
     return ["".join(one.itertext()) for one in ET.fromstring(svg).iter(f"{SVG}text")]
 

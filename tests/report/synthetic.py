@@ -111,16 +111,10 @@ class SyntheticRun:
             phases = {} if colocated else {"load": 0.4, "generate": 9.0 + shard}
             shards.append(self._write("rollouts", rollout, parents, phases, {"responses": f"{own} {shard}"}))
         outcomes = {"correct": round(512 * skill), "wrong": 500 - round(512 * skill), "no_answer": 11, "timeout": 1}
-        rates = {
-            "responses": 512,
-            "reward": skill,
-            "working": skill,
-            "response_tokens": float(LENGTH),
-            "truncated": 0.01,
-        }
+        facts = {"outcomes": outcomes, "responses": 512, "reward": skill, "working": skill, "truncated": 0.01}
+        facts["response_tokens"] = float(LENGTH)
         phases = {} if colocated else {"load": 0.1, "verify": 2.5}
-        parents = {"rollouts": shards}
-        verdicts = self._write("verdicts", VerifySettings(), parents, phases, {"v": own}, outcomes=outcomes, **rates)
+        verdicts = self._write("verdicts", VerifySettings(), {"rollouts": shards}, phases, {"v": own}, **facts)
         examples = example_rows(self.stage, self.updates_per_stage, self.preset)
         metrics = [self._update(place) for place in range(self.updates_per_stage)]
         settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)

@@ -48,17 +48,6 @@ def test_the_start_of_the_workers_is_no_training(tmp_path, mu):
     assert ledger.wall_clock == pytest.approx(without.wall_clock + 3 * 11.0)
 
 
-def test_time_between_two_processes_is_not_counted(run):
-    with run.process("first"):
-        run.base()
-    run.clock.now += 86_400
-    with run.process("second", imports=8.0):
-        run.stages(1)
-    ledger = ledger_of(run)
-    assert (ledger.seconds["start"], ledger.seconds["rest"]) == pytest.approx((6.0 + 8.0, 0.5 * 9))
-    assert (ledger.total, ledger.wall_clock) == pytest.approx((89.9 + 8.0, 89.9 + 8.0))
-
-
 def test_waiting_for_another_run_is_not_counted(run):
     """By hand: the second of two runs waits 31.5 s for the base policy, then 40 s between two of its own steps."""
     with run.process("first"):
