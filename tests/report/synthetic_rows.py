@@ -78,7 +78,7 @@ def example_rows(stage: int, updates_per_stage: int, preset: str) -> list[dict[s
                     "clipped": [place == 1 for place in range(count)],
                     "trigger": trigger,
                     "vetoed": vetoed,
-                    "rejected": [False] * count,
+                    "rejected": [preset == "grpo" and place == 2 for place in range(count)],
                 }
             )
     return rows

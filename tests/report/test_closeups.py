@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.report.examples import pick_groups, token_texts
+from tasks.report.step import draw_page
 from tests.llama import byte_tokenizer
 from tests.report.synthetic import SyntheticRun, history_of
 
@@ -56,7 +57,10 @@ def test_the_page_marks_them_and_escapes_their_text(page):
 
 
 def test_without_a_veto_the_last_update_with_examples_is_shown_and_no_trigger_marked(grpo):
-    """Triggers are counted with the veto off too, and the synthetic run has some."""
+    """Triggers are counted with the veto off too, and the synthetic run has some; a correction leaves tokens out."""
     groups = groups_of(grpo)
     assert [(best["stage"], best["staleness"]) for best, _ in groups] == [(1, 31), (4, 31)]
-    assert {token.kind for group in groups for response in group for token in response["tokens"]} == {"", "clipped"}
+    kinds = {token.kind for group in groups for response in group for token in response["tokens"]}
+    assert kinds == {"", "clipped", "rejected"}
+    page, _ = draw_page(grpo.store, history_of(grpo))
+    assert page.count('class="rejected"') == 2 * 2 + 1  # and once where marks are explained
