@@ -98,7 +98,6 @@ class Flyte(HttpServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.versions = ["v1", "v2"]
         self.workflows = {WORKFLOW}
         self.version = "v1.16.8"
 
@@ -111,7 +110,6 @@ class Flyte(HttpServer):
         if of_project == "/api/v1/workflows/mu-grpo/development":
             only_the_latest = {"limit": "1", "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"}
             assert asked.args.to_dict() == only_the_latest
-            versions = self.versions[-1:] if name in self.workflows else []
-            latest = [{"resource_type": "WORKFLOW", "name": name, "version": one} for one in versions]
-            return Answer(body={"workflows": [{"id": one, "closure": None} for one in latest], "token": ""})
+            latest = {"id": {"resource_type": "WORKFLOW", "name": name, "version": "v2"}, "closure": None}
+            return Answer(body={"workflows": [latest] if name in self.workflows else [], "token": ""})
         return Answer(body={})  # Flyte answers so for a project that does not exist.
