@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.preflight.api_server import NAMESPACE, TOKEN, ApiServer
+from tests.preflight.api_server import NAMESPACE, TOKEN, ApiServer, Object
 from tests.preflight.conftest import Ask, Findings
 from tests.preflight.services import Answer
-from tools.s3 import free_port
+
+_EXEC = "client.authentication.k8s.io/v1"
+_TOKEN = json.dumps({"apiVersion": _EXEC, "kind": "ExecCredential", "status": {"token": TOKEN}})
+PLUGIN = {"apiVersion": _EXEC, "command": "echo", "args": [_TOKEN], "interactiveMode": "Never"}
 
 
 def silent(found: Findings) -> tuple[str, str]:
@@ -33,17 +36,10 @@ def test_a_refused_login_is_explained(
     assert "log in again" in fix
 
 
-def test_a_server_that_refuses_the_connection(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
-    kubeconfig, port = gpu_pool.kubeconfig(tmp_path), free_port()
-    kubeconfig.write_text(kubeconfig.read_text().replace(str(gpu_pool.port), str(port)))
-    found, _ = silent(ask(gpu_pool, kubeconfig=kubeconfig))
-    assert f"127.0.0.1:{port}" in found
-    assert "refused" in found
-
-
 def test_a_server_that_does_not_answer_is_asked_once(gpu_pool: ApiServer, ask: Ask) -> None:
     gpu_pool.silent = True
     found, fix = silent(ask(gpu_pool, seconds=0.5))
+    assert found.startswith(f"{gpu_pool.url}: ")
     assert "timed out" in found
     assert "--timeout" in fix
     assert len(gpu_pool.asked) == 1
@@ -63,24 +59,13 @@ def test_a_missing_kubeconfig_or_context(gpu_pool: ApiServer, ask: Ask, tmp_path
     assert "name wrong in" in ask(gpu_pool, context="wrong")["API server"].found
 
 
-def test_a_login_by_a_plugin(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
-    """The command lines of clouds log in by such plugins."""
-    api = "client.authentication.k8s.io/v1"
-    given = json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": {"token": TOKEN}})
-    plugin = {"apiVersion": api, "command": "echo", "args": [given], "interactiveMode": "Never"}
+@pytest.mark.parametrize("user", [{"exec": PLUGIN}, {"tokenFile": "token"}], ids=["plugin", "file"])
+def test_a_login_without_a_token_in_the_kubeconfig(user: Object, gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
+    """The command lines of clouds log in by plugins; a file of a token ends with a line break, as kubectl allows."""
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
     kubeconfig = gpu_pool.kubeconfig(tmp_path)
     content = yaml.safe_load(kubeconfig.read_text())
-    content["users"][0]["user"] = {"exec": plugin}
-    kubeconfig.write_text(yaml.safe_dump(content))
-    assert ask(gpu_pool, kubeconfig=kubeconfig)["API server"].state == "ok"
-
-
-def test_a_token_in_a_file_that_ends_with_a_line_break(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
-    """kubectl removes the line break."""
-    kubeconfig, token = gpu_pool.kubeconfig(tmp_path), tmp_path / "token"
-    token.write_text(f"{TOKEN}\n")
-    content = yaml.safe_load(kubeconfig.read_text())
-    content["users"][0]["user"] = {"tokenFile": str(token)}
+    content["users"][0]["user"] = user
     kubeconfig.write_text(yaml.safe_dump(content))
     assert ask(gpu_pool, kubeconfig=kubeconfig)["API server"].state == "ok"
 

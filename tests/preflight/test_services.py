@@ -191,12 +191,6 @@ def test_a_registry_that_gives_no_token_asks_for_a_login(token: Answer, registry
     assert LOGIN in image_finding(f"{registry.holding('mu-grpo', TAG)}-cpu:{TAG}").found
 
 
-def test_a_registry_out_of_reach_is_no_verdict() -> None:
-    found = image_finding(f"127.0.0.1:{free_port()}/mu-grpo-cpu:{TAG}")
-    assert found.state == "not tried"
-    assert "refused" in found.found
-
-
 @pytest.mark.parametrize("registry", ["registry.example.com", "registry.example", "example.com:5000"])
 def test_the_placeholder_registry_fails_without_a_request(registry: str) -> None:
     found = image_finding(f"{registry}/mu-grpo-cpu:{TAG}")
@@ -264,8 +258,7 @@ def test_a_flyte_that_gives_no_answer(
         (None, "not tried", "its address is not given"),
         ("dns:///flyte.example.com", "failed", "dns:///flyte.example.com is not an http address"),
         ("localhost:30080", "failed", "localhost:30080 is not an http address"),
-        ("http://127.0.0.1:1", "failed", "refused"),
-        ("http://flyte.invalid", "failed", "http://flyte.invalid/healthcheck: "),
+        ("http://127.0.0.1:1", "failed", "http://127.0.0.1:1/healthcheck: [Errno "),
     ],
 )
 def test_addresses_of_other_servers(url: str | None, state: str, found: str) -> None:
