@@ -20,7 +20,6 @@ _GROUPS = {
 _WITH_STATUS = ("Node", "Pod")
 """Kinds whose status comes with the object, because no kubelet runs."""
 _CONFLICT = 409
-_OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp")
 
 
 class Api:
@@ -33,12 +32,9 @@ class Api:
         answer = self._session.get(self._path(kind, namespace, name))
         return None if answer.status_code == 404 else _content(answer)
 
-    def all(self, kind: str, namespace: str = "") -> list[Object]:
-        return list(_content(self._session.get(self._path(kind, namespace)))["items"])
-
     def create(self, one: Object) -> requests.Response:
         """Create an object, and return the answer, which may be a refusal."""
-        content = {"apiVersion": _GROUPS.get(one["kind"], "v1"), **_bare(one)}
+        content = {"apiVersion": _GROUPS.get(one["kind"], "v1"), **_without_status(one)}
         return self._session.post(self._path(one["kind"], _namespace(one)), json=content)
 
     def put(self, one: Object) -> None:
@@ -49,7 +45,7 @@ class Api:
         if self.get(kind, name, namespace) is None:
             _content(self.create(one))
         if kind != "Pod":  # The server adds a taint to a new node without a kubelet.
-            self._replace(kind, name, namespace, "", _bare(one))
+            self._replace(kind, name, namespace, "", _without_status(one))
         if kind in _WITH_STATUS and "status" in one:
             self._replace(kind, name, namespace, "/status", {"status": one["status"]})
 
@@ -107,10 +103,8 @@ def _key(one: Object) -> tuple[str, str, str]:
     return one["kind"], _namespace(one), one["metadata"]["name"]
 
 
-def _bare(one: Object) -> Object:
-    """Return an object without the fields that the server adds."""
-    own = {name: value for name, value in one["metadata"].items() if name not in _OF_THE_SERVER}
-    return {name: value for name, value in one.items() if name != "status"} | {"metadata": own}
+def _without_status(one: Object) -> Object:
+    return {name: value for name, value in one.items() if name != "status"}
 
 
 def _content(answer: requests.Response) -> Object:

@@ -7,7 +7,6 @@ from Debian's source package. Nodes are objects that a test makes; no kubelet ru
 import os
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +17,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.preflight.api_server import write_kubeconfig
+from tests.waiting import until
 from tools import ROOT
 from tools.s3 import free_port
 
 PROGRAMS = "KUBEBUILDER_ASSETS"
 _BUILT = ROOT / ".control-plane"
 _SERVER, _CONTROLLERS, _SCHEDULER = "kube-apiserver", "kube-controller-manager", "kube-scheduler"
-_PATIENCE_SECONDS = 90
 USERS = {
     "admin": ("admin", "system:masters"),
     "researcher": ("researcher", "mu-grpo"),
@@ -119,7 +118,7 @@ class ControlPlane:
             *("--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16"),
             *waived,
         )
-        self._wait()
+        until(self._is_ready, seconds=90)
         own = ["--leader-elect=false", "--bind-address=127.0.0.1"]
         if self.controls:
             self._run(
@@ -148,18 +147,12 @@ class ControlPlane:
         self._ending.callback(process.wait)
         self._ending.callback(process.kill)
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                with self.session() as session:
-                    if session.get(f"{self.url}/readyz", timeout=5).ok:
-                        return
-            except (OSError, requests.RequestException):
-                pass  # The server does not listen yet.
-            if time.monotonic() > deadline:
-                raise TimeoutError((self.folder / f"{_SERVER}.log").read_text()[-4000:])
-            time.sleep(0.1)
+    def _is_ready(self) -> bool:
+        try:
+            with self.session() as session:
+                return session.get(f"{self.url}/readyz", timeout=5).ok
+        except (OSError, requests.RequestException):
+            return False  # The server does not listen yet.
 
 
 def _token(user: str) -> str:
