@@ -182,9 +182,10 @@ def explain_unschedulable(matches: Sequence[NodeMatch], role: Role, template: st
             nodes.setdefault(one.obstacle, []).append(one.node)
     nearest = max(nodes)
     what, node = nearest.what, nodes[nearest][0]
+    label = f" so that {what}" if " " in what else f": kubectl label node <name> {what}"
     device = "; GPUs are offered by NVIDIA's GPU operator or device plugin" if GPU in what else ""
     fix = {
-        LABEL: f"Label the pool's nodes: kubectl label node <name> {what}; or change accelerator of {role}, "
+        LABEL: f"Label the pool's nodes{label}; or change accelerator of {role}, "
         f"accelerator_label or spot_label in the deployment, or nodeSelector and affinity of {template}",
         TAINT: f"Add a toleration for {what} to {template}, or remove the taint from the nodes",
         STATE: f"kubectl uncordon {node}" if what == "cordoned" else f"kubectl describe node {node}",

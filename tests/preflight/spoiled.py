@@ -114,7 +114,7 @@ def an_affinity(cluster: Objects, template: str = "mu-grpo-rollout") -> None:
 @_fails(
     "nodes for rollout",
     "no label topology.kubernetes.io/zone=eu-west-1a or mu-grpo/pool=rollout",
-    "nodeSelector and affinity of mu-grpo-rollout",
+    "nodes so that topology.kubernetes.io/zone=eu-west-1a or mu-grpo/pool=rollout; or change accelerator of rollout",
 )
 def an_affinity_and_no_pool(cluster: Objects) -> None:
     an_affinity(cluster)
