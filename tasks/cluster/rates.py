@@ -54,8 +54,7 @@ def pool_of(
     roles; None means that of the deployment, or the first row.
 
     Raises:
-        SettingsError: a pod has too few GPUs for its step, the cluster has too few for a pod, or the prices do not have
-            the accelerator.
+        SettingsError: a pod has too few GPUs for its step, or the cluster has too few for a pod.
     """
     if gpus == 0:
         return Pool(0, {}, run.optimize.backend.processes, 1, costs)
@@ -68,13 +67,11 @@ def pool_of(
                 f"allowed: {used} or more GPUs in that pod"
             )
         total = pod.gpus * (settings.train_nodes if role == "train" else 1)
-        if gpus < total or (role == "rollout" and gpus % total):
-            allowed = f"multiples of {total}" if role == "rollout" else f"{total} or more"
+        if gpus < total:
             raise SettingsError(
-                f"gpus: {gpus} with {setting} {used}, for which a pod has {total} GPUs; allowed: {allowed}"
+                f"gpus: {gpus} with {setting} {used}, for which a pod has {total} GPUs; allowed: {total} or more"
             )
         kind = accelerator or pod.accelerator or next(iter(costs.accelerators))
-        costs.accelerator(kind)
         pods[role] = pod.model_copy(update={"gpus": total, "accelerator": kind})
     most = deployment.max_parallelism if deployment else gpus
     return Pool(gpus, pods, settings.train_nodes * run.optimize.backend.processes, most, costs)
@@ -152,12 +149,11 @@ def assumed_rates(run: RunSettings, shape: Shape, pool: Pool, generates: Role = 
     mean = pool.costs.assumptions.response_share * run.rollout.max_new_tokens
     speed = pool.training_gpus * _flops(trainer, backend.dtype) * trainer.throughput.training_flops
     operations = (4 if run.optimize.lora else 6) + (2 if backend.gradient_checkpointing else 0)
-    longest = max(one.evaluation.max_new_tokens for one in run.measures)
     return Rates(
         each=pool.costs.assumptions,
         measured=frozenset(),
         rollout=_engine(run.rollout.engine, generates, shape, pool, mean),
-        evaluate=_engine(run.evaluation_engine, "evaluate", shape, pool, min(mean, longest)),
+        evaluate=_engine(run.evaluation_engine, "evaluate", shape, pool, mean),
         trained_token=operations * shape.active_parameters / speed,
         scored_token=2 * shape.active_parameters / speed,
     )

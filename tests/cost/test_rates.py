@@ -19,7 +19,7 @@ def deployment(name: str) -> DeploymentSettings:
 
 
 def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
-    pool = pool_of(paper("rollout.engine.tensor_parallel=2"), 8, None, COSTS, None)
+    pool = pool_of(paper("rollout.engine.tensor_parallel=2"), 9, None, COSTS, None)
     assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 4}
     assert {pod.accelerator for pod in pool.pods.values()} == {"nvidia-h200"}
     assert {role for role, pod in pool.pods.items() if pod.interruptible} == {"rollout", "evaluate"}
@@ -42,7 +42,6 @@ def test_a_deployment_says_which_pods_there_are() -> None:
     ("gpus", "overrides", "name", "message"),
     [
         (2, "", None, "gpus: 2 with optimize.backend.processes 4, for which a pod has 4 GPUs; allowed: 4 or more"),
-        (5, "rollout.engine.tensor_parallel=2", None, "gpus: 5 with rollout.engine.tensor_parallel 2.*multiples of 2"),
         (1, "optimize.backend.processes=1 rollout.engine.tensor_parallel=2", None, "gpus: 1 with rollout.engine"),
         (4, "", "development", "MU_GRPO_DEPLOYMENT: pods.rollout.gpus: 0 with rollout.engine.tensor_parallel 1"),
         (4, "", "gpu-1", "MU_GRPO_DEPLOYMENT: pods.train.gpus: 1 with optimize.backend.processes 4; allowed: 4"),
@@ -52,13 +51,6 @@ def test_a_deployment_says_which_pods_there_are() -> None:
 def test_gpus_that_do_not_fit_are_named(gpus: int, overrides: str, name: str | None, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         pool_of(paper(overrides), gpus, None, COSTS, deployment(name) if name else None)
-
-
-def test_an_unknown_accelerator_of_a_deployment_lists_the_known_ones() -> None:
-    values = deployment("gpu-4").model_dump(mode="json")
-    values["pods"]["train"]["accelerator"] = "b200"
-    with pytest.raises(SettingsError, match=r"'b200' is not in the table.*nvidia-h200, nvidia-h100, nvidia-a100"):
-        pool_of(paper(), 4, None, COSTS, DeploymentSettings.parse(values))
 
 
 def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, shape: Shape = SHAPE) -> Rates:
