@@ -57,10 +57,12 @@ def read_rates(run: RunSettings, history: "History", pool: Pool, uri: str) -> Ra
     measured = RunSettings.parse_stored(history.settings, uri)
     _check_same_kind(run, measured, uri)
     engine, stages, everything = measured.rollout.engine, history.stages, history.manifests.values()
-    (step, row), (verifier, answer) = _decoding_rates(measured, history), _verification_rates(history)
     trained, last, evaluated = [one.policy for one in stages], stages[-1].verdicts, history.of_kind("evaluation")
+    # On all nodes; older runs record only the processes on a node.
+    processes: int = trained[-1].facts.get("processes", measured.optimize.backend.processes)
+    (step, row), (verifier, answer) = _decoding_rates(measured, history, processes), _verification_rates(history)
     tokens = sum(_tokens(one.verdicts.facts) for one in stages)
-    assumed, processes = pool.costs.assumptions, _processes(trained[-1], measured) / pool.training_gpus
+    assumed, scale = pool.costs.assumptions, processes / pool.training_gpus
     (trained_passes, scored_passes), before = passes(measured.optimize), 1 + measured.optimize.objective.needs_reference
     forward = _phase_seconds("logp", everything) / (before * tokens)
     # The other forward passes, such as those of a proximal policy, are in phase optimize.
@@ -102,20 +104,20 @@ def read_rates(run: RunSettings, history: "History", pool: Pool, uri: str) -> Ra
         measured=frozenset(amounts),
         rollout=rates_on(run.rollout.engine),
         evaluate=rates_on(run.evaluation_engine),
-        trained_token=update / trained_passes * processes,
-        scored_token=forward * processes,
+        trained_token=update / trained_passes * scale,
+        scored_token=forward * scale,
         base=_phase_seconds("warm_start", everything),
         rest=ledger.get("rest", 0.0) / len(stages),
     )
 
 
-def _decoding_rates(run: RunSettings, history: "History") -> tuple[float, float]:
+def _decoding_rates(run: RunSettings, history: "History", processes: int) -> tuple[float, float]:
     """Return the seconds of a decode step and of a row in it, from generation for training and for evaluations."""
     engine, points = run.rollout.engine, list[Point]()
     rates = EngineRates(engine.refills, engine.batch_size, step=0.0, row=0.0)
     for stage in history.stages:
-        # They share a call, and work at the same time.
-        engines = _processes(stage.policy, run) if run.alternates else 1
+        # The engines of an alternating run share a call, and work at the same time.
+        engines = processes if run.alternates else 1
         calls = engines * sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
         facts, seconds = stage.verdicts.facts, _phase_seconds("generate", [stage.policy, *stage.rollouts])
         responses, tokens = facts["responses"], _tokens(facts)
@@ -157,12 +159,6 @@ def fit_two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, f
         return float(share * xs / xx), float((1 - share) * ys / yy)
     first, second = nnls(amounts, seconds)[0]
     return float(first), float(second)
-
-
-def _processes(policy: "Manifest", run: RunSettings) -> int:
-    """Return the number of processes on all nodes that trained a policy; older runs record only those on a node."""
-    processes: int = policy.facts.get("processes", run.optimize.backend.processes)
-    return processes
 
 
 def _tokens(facts: Mapping[str, Any]) -> float:
