@@ -30,7 +30,7 @@ def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
     return prepare
 
 
-@step("17", role="prefetch", judges=True, mapped=True)
+@step("18", role="prefetch", judges=True, mapped=True)
 def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     """Read the problems of a benchmark."""
     from tasks.data.benchmarks import prepare_benchmark as prepare
@@ -38,7 +38,7 @@ def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     return prepare
 
 
-@step("18", role="prefetch", judges=True)
+@step("19", role="prefetch", judges=True)
 def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Logic[Artifact]:
     """Read the rows that a run trains on, without the problems of its benchmarks."""
     from tasks.data.training import prepare_training_set as prepare
@@ -62,7 +62,7 @@ def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, 
     return generate_shard
 
 
-@step("19", role="verify", judges=True, mapped=True)
+@step("20", role="verify", judges=True, mapped=True)
 def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Logic[Artifact]:
     """Judge every response of a stage."""
     from tasks.verify.step import verify_rollouts
@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("31", role="train", judges=True, trains=True, colocated=True)
+@step("32", role="train", judges=True, trains=True, colocated=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
@@ -95,7 +95,7 @@ def alternate(
     return train_alternating
 
 
-@step("28", role="train", judges=True)
+@step("29", role="train", judges=True)
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:
@@ -105,7 +105,7 @@ def study(
     return run_study
 
 
-@step("25", role="evaluate", judges=True, mapped=True)
+@step("26", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
     """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy

@@ -19,6 +19,7 @@ from tasks.verify.notation import (
     choice,
     has_base,
     is_compound,
+    last_side,
     letters,
     readings,
     split_list_in_text,
@@ -43,6 +44,7 @@ _MOST_ZEROS = 10_000
 _ROUNDED, _EXACT = 0.01, 1e-12
 """Largest relative difference of the two sides of an equation in an answer: with a rounded number, with exact ones."""
 _LOG_2 = math.log10(2)
+_PERCENT = sympy.UnevaluatedExpr(sympy.Rational(1, 100))
 _ENDS = (sympy.oo, -sympy.oo)
 _INFINITE = (*_ENDS, sympy.zoo, sympy.nan)
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -64,7 +66,7 @@ def _same_numbers(gold: Any, answer: Any, *precision: int) -> bool:
     """Compare digits as math-verify does, but rational numbers exactly: 1 - 1/2022! and 1 - 1/2023! differ."""
     if not _same_digits(gold, answer, *precision):
         return False
-    if not isinstance(gold, sympy.Expr) or (gold - answer).has(sympy.UnevaluatedExpr):  # 12% equals 12.
+    if not isinstance(gold, sympy.Expr):
         return True
     difference = (gold - answer).doit()
     return not isinstance(difference, sympy.Rational) or difference == 0
@@ -124,10 +126,11 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     parsed = _parse(answer, with_bases, variables, with_case)
     if not parsed:
         return Outcome.NO_ANSWER
-    if any(map(_is_false, parsed)):
+    if not (parsed := [reading for reading in parsed if not _is_false(reading)]):
         return Outcome.WRONG
     if any(map(_is_condition, parsed)) and not any(isinstance(one, sympy.Eq) for one in reference):
         return Outcome.WRONG
+    reference, parsed = _as_numbers(reference, parsed), _as_numbers(parsed, reference)
     reference, parsed = _as_sets(reference, parsed), _as_sets(parsed, reference)
     reference, parsed = _as_points(reference, parsed), _as_points(parsed, reference)
     if any(isinstance(a, And) and isinstance(b, And) and len(a.args) != len(b.args) for a in reference for b in parsed):
@@ -170,15 +173,25 @@ def _parse(
         parser.latex2sympy = reader
         parser.parse_latex_cached.cache_clear()
     for reading in readings(text, with_bases, variables):
-        boxed = rf"\boxed{{{reading}}}"
-        parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
+        # math-verify cannot read P(A\cap B), |A\cap B| and \det A, whose value is the last side.
+        parsed += _read(reading) or _read(last_side(reading))
     return [_scientific(_with_real_letters(_ascending(_with_names(expression)))) for expression in parsed]
 
 
+def _read(text: str) -> list[Any]:
+    boxed = rf"\boxed{{{text}}}"
+    return [*parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)]
+
+
 def _with_names(answer: Any) -> Any:
-    """Turn f(2) and dy/dx into letters: an equation with f(2) has no unknown, and sympy takes dy/dx for 0."""
+    """Turn f(2) and dy/dx into letters: an equation with f(2) has no unknown, and sympy takes dy/dx for 0.
+
+    So are e and I in e = 1/2 and I = 3, which name an eccentricity and an integral.
+    """
     if not isinstance(answer, sympy.Basic):
         return answer
+    if isinstance(answer, sympy.Eq) and answer.lhs in (sympy.E, sympy.I):
+        return sympy.Eq(sympy.Symbol(str(answer.lhs).lower(), real=True), _with_names(answer.rhs))
     if isinstance(answer, And | FiniteSet):
         return answer.func(*map(_with_names, answer._unsorted_args), evaluate=False)
     names = {node: sympy.Symbol(str(node), real=True) for node in sympy.preorder_traversal(answer) if _is_name(node)}
@@ -227,7 +240,10 @@ def _scientific(answer: Any) -> Any:
 def _is_false(answer: Any) -> bool:
     """Return True if the answer has an equation of two different numbers, as 7 = 6; rounded numbers may differ."""
     return any(
-        isinstance(item, sympy.Eq) and item.lhs.is_number and item.rhs.is_number and not _about_equal(*item.args)
+        isinstance(item, sympy.Eq)
+        and all(side.is_number and not side.has(AppliedUndef) for side in item.args)
+        and not _about_equal(*item.args)
+        and not _about_equal(*map(_without_percent, item.args))
         for item in _items(answer)
     )
 
@@ -251,6 +267,7 @@ def _is_infinite(answer: Any) -> bool:
 
 def _about_equal(left: Any, right: Any) -> bool:
     """Return True if two numbers are equal, or almost equal if one of them is rounded."""
+    left, right = (side.replace(sympy.UnevaluatedExpr, lambda value: value) for side in (left, right))
     a, b, difference = left.evalf(), right.evalf(), (left - right).evalf(chop=True)
     if left == right or a == b or difference == 0:
         return True
@@ -258,6 +275,20 @@ def _about_equal(left: Any, right: Any) -> bool:
         return False
     rounded = left.has(sympy.Float) or right.has(sympy.Float)
     return bool(abs(difference) <= (_ROUNDED if rounded else _EXACT) * max(abs(a), abs(b)))
+
+
+def _as_numbers(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Add 12.5 to the readings of 12.5% unless the other answer is in per cent, too."""
+    if any(other.has(_PERCENT) for other in others):
+        return list(answers)
+    return [*answers, *(_without_percent(answer) for answer in answers if answer.has(_PERCENT))]
+
+
+def _without_percent(answer: Any) -> Any:
+    if isinstance(answer, And | FiniteSet | sympy.Eq):
+        parts = getattr(answer, "_unsorted_args", answer.args)
+        return answer.func(*map(_without_percent, parts), evaluate=False)
+    return answer.xreplace({_PERCENT: sympy.S.One})
 
 
 def _as_sets(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:

@@ -125,7 +125,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("bold type is not mathematics", rf"^\s*\\mathbf\s*(?=.*[^a-zA-Z\s{{}}]){_BRACED}\s*$", _unwrap_style),
     (
         "a number in bold type is a number",
-        r"\\(?:mathbf|mathit|textbf|textit|text|mathrm)\s*\{(?:\s|\\ )*([-+]?[\d.,]*\d)\s*\}",
+        r"\\(?:mathbf|mathit|textbf|textit|text|mathrm)\s*\{(?:\s|\\ )*([-+]?[\d.,]*\d\s*(?:\\%)?)\s*\}",
         _unwrap_style,
     ),
     ("words in a style are words", rf"\{{\s*{_STYLE}\s*([a-zA-Z][a-zA-Z ]*)\}}", r"\\text{\1}"),
@@ -200,6 +200,8 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"(\d+|(?<![a-zA-Z\\])[a-zA-Z]|\([^()]*\))\s*!\s*(?=\^)",
         r"(\1!)",
     ),
+    ("a binomial may have no braces", r"\\[dt]?binom\s*(\d)\s*(\d)", r"\\binom{\1}{\2}"),
+    ("5!=120 is an equation", r"(?<=\d)!=", "! ="),
     ("\\choose makes a binomial", r"\{([^{}]+?)\\choose(?![a-zA-Z])([^{}]+)\}", r"{\\binom{\1}{\2}}"),
     ("\\over makes a fraction", r"^([^{}]+?)\\over(?![a-zA-Z])([^{}]+)$", r"\\frac{\1}{\2}"),
     (
@@ -357,6 +359,9 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
 _RULES = [(re.compile(pattern), replacement) for _reason, pattern, replacement in _TABLE]
 
 _EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
+_GROUP = re.compile(r"[({\[](?!\s*(?:and|or)\s*\})[^(){}\[\]]*[)}\]]")
+_LISTED = re.compile(r"[(){}\[\],;]|\s(?:and|or)\s")
+"""An open bracket, or what separates the items of a list."""
 _LETTER = re.compile(
     rf"{_TEXT}[^{{}}]*\}}|\\(?:[cdt]?frac|sqrt(?=\s*[\[{{\d])|pi|cdot|times|left|right)(?![a-zA-Z])|(\\[a-zA-Z]+|[a-zA-Z])"
 )
@@ -384,7 +389,7 @@ def _has_last_variable(text: str, variables: frozenset[str]) -> bool:
 
 
 def readings(text: str, with_bases: bool = False, variables: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Return the text that math-verify should read; two texts if there are two readings, as for 2e-1.
+    r"""Return the texts that math-verify may read: more than one for 2e-1, and for ``\frac{4}{3} \approx 1.33``.
 
     Args:
         text: the content of a box.
@@ -402,9 +407,15 @@ def readings(text: str, with_bases: bool = False, variables: frozenset[str] = fr
         text += r"\,"  # math-verify looks for a unit only at the very end.
     if with_bases:
         text = _BASE.sub(lambda found: f"N_{{{found['digits'].lstrip('0')}b{found['base'] or found['short']}}}", text)
-    if _EITHER.search(text):
-        return (text, _EITHER.sub(_exponent, text))
-    return (text,)
+    return tuple(dict.fromkeys((text, _EITHER.sub(_exponent, text), text.replace(r"\approx", "="))))
+
+
+def last_side(text: str) -> str:
+    """Return the text behind the last equals sign; empty if there is none, or if the text is a list."""
+    left, _, right = text.rpartition("=")
+    while (outside := _GROUP.sub("", left)) != left:
+        left = outside
+    return "" if _LISTED.search(left) else right
 
 
 _SECOND_NUMBER = re.compile(

@@ -8,6 +8,8 @@ from typing import NamedTuple
 # An escaped character is one token, so that the braces of \{1, 2\} do not count. All alternatives begin with a
 # literal, because re then skips other characters fast.
 _TOKEN = re.compile(r"\\(?:(?P<box>boxed\s*+\{)|.)|\{|\}", re.DOTALL)
+_SPACE = r"(?:[\s$*~]|\\[()\[\] ,;:]|\\q?quad(?![a-zA-Z]))*+"
+_BETWEEN = re.compile(rf"{_SPACE}(?:[,;]|(?:,{_SPACE})?(?:and|or|\\text\s*\{{\s*(?:and|or)\s*\}})){_SPACE}")
 _FENCE = re.compile(r"^```([^\n`]*)$", re.MULTILINE)
 _PYTHON = ("python", "python3", "py")
 
@@ -75,6 +77,8 @@ class Verdict:
 def extract(response: str) -> Extracted:
     r"""Find the content of the ``\boxed{...}`` that closes last; of nested boxes, that is the outer one.
 
+    Boxes with only a comma, and, or or between them are one list: ``\boxed{2} and \boxed{3}`` is 2, 3.
+
     The time is linear in the length of the response, and no text raises an error. A box that never closes, as in a
     truncated response, is ignored; boxes inside and before it count.
     """
@@ -82,18 +86,20 @@ def extract(response: str) -> Extracted:
     if not box_word:
         return Extracted()
     opened: list[tuple[int, int] | None] = []  # start of the box and of its content; None for a plain brace
-    last = None
+    boxes: list[tuple[int, int, int]] = []
     # Braces before the first box open and close none; the backslashes before it tell whether it is one.
     for token in _TOKEN.finditer(response, len(before.rstrip("\\"))):
         text = token.group()
         if text == "}" and opened:
             if box := opened.pop():
-                last = (*box, token.start())
+                if not (boxes and _BETWEEN.fullmatch(response, boxes[-1][2] + 1, box[0])):
+                    boxes = []
+                boxes.append((*box, token.start()))
         elif text == "{":
             opened.append(None)
         elif token["box"]:
             opened.append(token.span())
-    return _cut(response, last)
+    return _cut(response, boxes)
 
 
 def extract_program(response: str) -> Extracted:
@@ -102,16 +108,16 @@ def extract_program(response: str) -> Extracted:
     A block that names another language, or no language, is not an answer. A block that never closes, as in a truncated
     response, is not an answer either. The time is linear in the length of the response.
     """
-    last = opened = None
+    last, opened = [], None
     for fence in _FENCE.finditer(response):
         if opened and opened[1].strip().lower() in _PYTHON and not fence[1].strip():
-            last = (opened.start(), opened.end() + 1, fence.start())
+            last = [(opened.start(), opened.end() + 1, fence.start())]
         opened = fence
     return _cut(response, last)
 
 
-def _cut(response: str, bounds: tuple[int, int, int] | None) -> Extracted:
-    if bounds is None:
+def _cut(response: str, parts: list[tuple[int, int, int]]) -> Extracted:
+    if not parts:
         return Extracted()
-    opening, content, end = bounds
-    return Extracted(response[content:end], bool(response[:opening].strip()))
+    answer = ", ".join(response[content:end] for _, content, end in parts)
+    return Extracted(answer, bool(response[: parts[0][0]].strip()))

@@ -56,6 +56,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\sqrt{1 \over 2}", {C: [r"\sqrt{1/2}", "sqrt(2)/2", r"\sqrt(1/2)", r"\sqrt[2]2/2"], W: [r"\frac{1}{2}"]}),
     (r"2^{1\over3}", {C: [r"2^{\frac{1}{3}}"], W: [r"\frac{2}{3}"]}),
     (r"\frac{7}{2}+x^2", {C: ["3\u00bd+x\u00b2"]}),
+    ("10", {C: [r"\binom52", r"\tbinom{5}{2}"]}),
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}", r"\frac{\boxed{10}}{2}"]}),
     ("-1, 9", {C: [r"\mathbf{-1, 9}", r"\boxed{-1, 9}"]}),
@@ -107,6 +108,10 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("2ab", {C: ["2ba"], W: ["2"]}),
     ("90", {C: ["90\u00b0"], W: [r"\frac{\pi}{2}"]}),  # a problem says which it wants
     (r"\cos 58^\circ", {C: [r"\sin 32^{\circ}", r"-\cos(122\degree)"], W: [r"\cos 58", r"\sin 58^\circ"]}),
+    # without the sign of per cent on both sides, 12.5% is 12.5 and 0.125
+    ("12.5", {C: [r"12.5\%", r"\text{12.50\%}", r"\frac{1}{8}=0.125=12.5\%"], W: [r"1.25\%", r"0.12=12.5\%"]}),
+    (r"12.5\%", {C: ["12.5", r"\frac{25}{2}", "0.125", r"12.5\text{ percent}"], W: ["1.25", r"0.125\%"]}),
+    ("12.5, 30", {C: [r"30\%, 12.5\%"], W: [r"12.5\%, 3\%"]}),
     # million is a factor; a number, words and another number are one quantity, which is compared as a text
     ("3000000", {C: [r"3 \text{ million}", r"\$3 million", r"\text{3 million dollars}"], W: ["3 billion"]}),
     ("3000000000000", {C: ["3 trillion", r"\text{\$3,000,000,000,000}", "3000000000000 USD"]}),
@@ -139,7 +144,15 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     # equations, of which the last side counts; a false one is wrong, a rounded one is not false
     ("x=3", {C: ["x=3", "3"], W: ["y=3"]}),
     ("3", {C: ["x=3", "x = 1+2 = 3", "= 3"], W: [r"3 \text{ million}", "3 thousand", r"3\text{ dozen}"]}),
-    ("6", {W: ["7 = 6", "x = 7 = 6"]}),
+    ("6", {C: [r"\gcd(12,18)=6", r"1+\gcd(5,10)=6", "3!=6"], W: ["7 = 6", "x = 7 = 6", r"\gcd(3,6)=6", "x!=6"]}),
+    ("1.33", {C: [r"x=\frac{4}{3}\approx1.33", r"x\approx1.33"], W: [r"\frac{5}{3}\approx1.33"]}),
+    # the left side is a name that math-verify takes for a number, or that it cannot read
+    (r"\frac{\sqrt3}{2}", {C: [r"e=\frac{c}{a}=\frac{\sqrt3}{2}", r"I=\frac{\sqrt3}{2}"], W: [r"e=\frac{\sqrt3}{3}"]}),
+    (r"e=\frac12", {C: [r"e=\frac12", "0.5", r"e=\frac{2}{4}"], W: [r"e=\frac13", "e"]}),
+    ("10", {C: [r"\int_0^1 f(x)dx=10", r"\max\{a,b\}=4+6=10", r"|A\cap B|=10", r"\det A=10", r"2\star3=10"]}),
+    ("0.5", {C: [r"P(A\cap B)=\frac12", r"P(X\ge2)\approx0.5", r"P(X>2)=\frac24=50\%"], W: [r"P(X\ge1)=1"]}),
+    (r"P(A\cap B)=\frac12", {C: ["0.5", r"P(A\cap B)=0.5"], W: [r"P(A\cap B)=\frac13"]}),
+    ("0.5", {N: [r"P(A\cap B)=1, P(A\cup B)=0.5", r"P(A\cap B)=1 \text{ and } P(A\cup B)=0.5", r"P(A\cap B=0.5)"]}),
     (r"\pi", {C: ["\u03c0"], W: [r"x = \pi = 3.14", r"\pm\pi\text{ cm}", r"\pi\text{ if n is odd}"]}),
     ("3.14", {C: [r"x = \pi = 3.14"]}),
     (r"\sqrt3+\sqrt7", {C: [r"x=\sqrt3+\sqrt7=\sqrt{10+2\sqrt{21}}"], W: [r"\frac{4377802}{1000000}=\sqrt3+\sqrt7"]}),

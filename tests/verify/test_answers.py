@@ -30,6 +30,12 @@ PIECES = st.sampled_from([r"\boxed", r"\boxed{", "{", "}", "\\", " ", "\0", "\ud
         (r"} \boxed{5} }", "5", True),
         (r"\boxed{12} and \boxed{24", "12", False),  # truncated in its last box
         (r"\boxed{as \boxed{5} is", "5", True),
+        # a list in several boxes
+        (r"$\boxed{2}$, $\boxed{3}$, and $\boxed{5}$", "2, 3, 5", True),
+        (r"\boxed{(1,2)} \quad \text{or} \quad \boxed{\frac{3}{4}}", r"(1,2), \frac{3}{4}", False),
+        (r"\boxed{\boxed{1} and \boxed{2}}", r"\boxed{1} and \boxed{2}", False),
+        (r"\boxed{2}, so \boxed{3}", "3", True),
+        (r"\boxed{2} \boxed{3}", "3", True),
     ],
 )
 def test_the_answer_is_the_last_box(response, answer, shows_working):
@@ -38,7 +44,7 @@ def test_the_answer_is_the_last_box(response, answer, shows_working):
 
 @given(before=st.text(alphabet=st.characters(exclude_characters="\\")), answer=BALANCED, after=st.text("ab }{\n\0é"))
 def test_the_last_closed_box_comes_back(before, answer, after):
-    found = extract(rf"{before}\boxed{{0}} {before}\boxed{{{answer}}}{after}")
+    found = extract(rf"{before}\boxed{{0}}: {before}\boxed{{{answer}}}{after}")
     assert found == Extracted(answer, True)
     assert extract(rf"{before}\boxed{{{answer}}}{after}").shows_working == bool(before.strip())
 
@@ -81,7 +87,7 @@ def test_the_last_block_comes_back(before, program):
 
 @pytest.mark.parametrize(
     ("find", "begin", "pattern"),
-    [(extract, r"\boxed", " ")]
+    [(extract, r"\boxed", " "), (extract, r"\boxed{1}", r", \boxed{2}")]
     + [(extract, r"\boxed{1}\boxed{", pattern) for pattern in ("{", "}", "{}", r"\boxed{", r"\boxed ", "\\", r"\{")]
     + [(extract_program, "```python\n", pattern) for pattern in ("```", "```\n", "\n```python\n", "\n`")],
 )
