@@ -32,7 +32,8 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("1", {C: [r"0.\overline{9}"]}),
     (r"\overline{AB}", {C: [r"\overline{AB}"]}),
     # spaces between thousands
-    (r"10\;000", {C: ["10000", r"10\,000"], W: ["0"]}),
+    (r"10\;000", {C: ["10000", r"10\,000", "10{}000"], W: ["0"]}),
+    ("3.141592", {C: [r"3.141\,592"], W: ["3.141"]}),
     (r"12~345.5", {C: ["12345.5", "x=12,345.5"]}),
     (r"1250\pi", {C: [r"1,250\pi"], W: [r"250\pi", r"\{1,250\pi\}"]}),
     # powers of ten, and numbers that six decimals would make 0
@@ -56,7 +57,12 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\sqrt{1 \over 2}", {C: [r"\sqrt{1/2}", "sqrt(2)/2", r"\sqrt(1/2)", r"\sqrt[2]2/2"], W: [r"\frac{1}{2}"]}),
     (r"2^{1\over3}", {C: [r"2^{\frac{1}{3}}"], W: [r"\frac{2}{3}"]}),
     (r"\frac{7}{2}+x^2", {C: ["3\u00bd+x\u00b2"]}),
-    ("10", {C: [r"\binom52", r"\tbinom{5}{2}"]}),
+    ("10", {C: [r"\binom52", r"\tbinom{5}{2}", r"{5\choose2}", r"2\ast5", r"10^\circ F"]}),
+    ("5", {C: [r"\color{red}5", r"5\hspace{1cm}", r"5{\rm cm}", r"\Large 5", r"5\textsf{ cm}", r"\implies 5", "5=x"]}),
+    (r"\frac{x+1}{2}", {C: [r"{x+1\over2}", r"x+1\over2", r"\nicefrac{x+1}{2}"]}),
+    ("(0,1)", {C: [r"x>0\land x<1", "(0.,1.)"]}),
+    (r"(\ln 2+\pi,\infty)", {C: ["(ln(2)+pi, infty)"]}),
+    (r"\sqrt[3]{x_1}", {C: ["\u221b(x\u2081)"]}),
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}", r"\frac{\boxed{10}}{2}"]}),
     ("-1, 9", {C: [r"\mathbf{-1, 9}", r"\boxed{-1, 9}"]}),
