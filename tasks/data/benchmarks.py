@@ -8,7 +8,7 @@ from typing import Any
 from tasks.data.arithmetic import form_of, split
 from tasks.data.files import Row, Unusable, read_rows
 from tasks.data.sources import source_files, source_fingerprint
-from tasks.errors import DataError, SettingsError
+from tasks.errors import DamagedError, DataError, SettingsError
 from tasks.formats import first_names, pluralize
 from tasks.process.logs import logger
 from tasks.settings import (
@@ -135,7 +135,9 @@ def source_rows(
 
 
 def _check_unchanged(store: Store, data: dict[str, Any], setting: str) -> None:
-    for manifest in store.manifests("prompts"):
+    for manifest in store.read_manifests(store.refs("prompts")):
+        if isinstance(manifest, DamagedError):  # It stops no run: the step that made the artifact makes it again.
+            continue
         stored = manifest.facts.get("data") or {}
         same_source = all(stored.get(name) == data[name] for name in ("hub", "files"))
         same_version = any(data[name] and stored.get(name) == data[name] for name in ("revision", "commit"))

@@ -20,8 +20,8 @@ from tasks.settings.base import local_path
 from tasks.store.fetch import fetch, fingerprint, snapshot
 
 _ALLOWED = ", ".join(SUFFIXES)
-_SPLIT = re.compile(r"(?:train|test|val(?:id(?:ation)?)?|dev|eval)(?=[-_.])")
-"""A split at the start of a file's name, such as ``train-00000-of-00001.parquet``, as data sets on the hub have it."""
+_SPLIT = re.compile(r"(?<![^-_.])(?:train|test|val(?:id(?:ation)?)?|dev|eval)(?=[-_.])")
+"""A split as a word of a file's name, such as ``train-00000-of-00001.parquet`` of the hub, or ``sums_test.jsonl``."""
 Sourced = TypeVar("Sourced", BenchmarkSettings, PromptsSettings)
 
 
@@ -56,7 +56,7 @@ def _path_files(path: str, setting: str, fetched: ExitStack) -> list[NamedFile]:
         )
     if {"dataset_dict.json", "state.json"} & {*names}:
         raise DataError(f"{setting}: {path} was made by datasets.save_to_disk; name a file made by Dataset.to_parquet.")
-    splits = sorted({found[0] for name in names if (found := _SPLIT.match(name))})
+    splits = sorted({found[0] for name in names if (found := _SPLIT.search(name))})
     if len(splits) > 1:
         raise DataError(
             f"{setting}: {path} has files of several splits: {', '.join(splits)}. Name one file, or a folder with the "

@@ -117,11 +117,10 @@ def snapshot(
         FetchError: the files could not be fetched.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(name, repo_type=kind, revision=revision, allow_patterns=list(wanted)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:  # Also those of the hub's HTTP client, as of a proxy or a lost connection.
         at = f" at revision {revision}" if revision else ""
         raise FetchError(
             f"{setting}: {name!r}{at} is not a folder here and could not be fetched from the Hugging Face hub: {error}"

@@ -166,8 +166,7 @@ class Progress:
         """Return the seconds by phase from the part that was saved last, which has the largest sum."""
         newest = {folder.rpartition("-")[0]: folder for folder in sorted(self._folder_names())}
         texts = (self._store.original.read(f"{self._prefix}/{folder}/{MANIFEST}") for folder in newest.values())
-        parts = map(_Part.parse, texts)
-        spent = [part.phases for part in parts if part]
+        spent = [part.phases for part in map(_Part.parse, texts) if part]
         return max(spent, key=lambda phases: sum(phases.values()), default={})
 
     def _numbers(self, name: str) -> list[int]:

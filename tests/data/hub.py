@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 from pathlib import Path
+from socket import SHUT_RDWR
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ def parquet(rows: list[dict[str, Any]]) -> bytes:
 
 
 class Hub(HttpServer):
-    """Data sets, by their names."""
+    """Data sets, by their names; the connection is lost for those of the owner ``lost``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,6 +39,9 @@ class Hub(HttpServer):
     def answer(self, asked: Request) -> Answer:
         """About /api/datasets/OWNER/NAME/ there are revision/REVISION and tree/REVISION; files are at /datasets/...."""
         _, owner, name, kind, revision, *rest = asked.path.removeprefix("/api").strip("/").split("/")
+        if owner == "lost":
+            asked.environ["werkzeug.socket"].shutdown(SHUT_RDWR)
+            raise ConnectionError
         found = self.sets.get(f"{owner}/{name}")
         if found is None:
             return missing("RepoNotFound")

@@ -87,9 +87,11 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(
     found = from_hub(store)
     assert (found.facts["data"]["commit"], found.facts["data"]["revision"]) == (FIRST, "main")
     assert (found.facts["prompts"], found.facts["unreadable"]) == (4, [])
+    (store.root / "prompts/0123456789abcdef").mkdir()
+    (store.root / "prompts/0123456789abcdef/manifest.json").touch()  # Another artifact is damaged.
     assert from_hub(store) == found
     first, *_ = read_table(store.path(found.ref) / "prompts.parquet").to_pylist()
-    assert (first["prompt"], first["answer"]) == ("Q: What is 0+1?", "1")
+    assert (first["prompt"], first["answer"], first["chat"]) == ("Q: What is 0+1?", "1", True)
     assert not [one.path for one in running.asked if "README" in one.path]
 
     running.sets["some/set"][SECOND] = {"data/test.jsonl": lines(ROWS[::-1])}
@@ -113,12 +115,9 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(
     ("source", "message"),
     [
         ({"files": ["none.jsonl"]}, "benchmarks, mine.source: some/set has no file 'none.jsonl' at revision main"),
-        (
-            {"revision": "v2"},
-            r"'some/set' at revision v2 is not a folder here and could not be fetched(?s:.*)set source.revision to a "
-            "commit, set operation.mirror, or remove some/set from the settings.",
-        ),
+        ({"revision": "v2"}, "'some/set' at revision v2 is not a folder here and could not be fetched"),
         ({"hub": "no/set"}, "'no/set'"),
+        ({"hub": "lost/set"}, "'lost/set' at revision main .* could not be fetched(?s:.*)or remove lost/set from the "),
     ],
 )
 def test_missing_data_sets_files_and_revisions_are_named(
@@ -204,7 +203,7 @@ def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path, capsys) -> 
     rows = prepare(store, name="mine", source={"path": str(place)})
     assert "/set.parquet is read without c.jsonl.gz, notes.txt; allowed: .jsonl" in capsys.readouterr().out
     assert [(row["prompt"], row["answer"]) for row in rows] == [("Q: a", "1"), ("Q: b", "2")]
-    for split in ("train-00000-of-00001.parquet", "val.jsonl", "dev-1.json"):
+    for split in ("train-00000-of-00001.parquet", "val.jsonl", "latest_dev-1.json"):
         (place / split).touch()
     with pytest.raises(DataError, match=r"mine.source: .*/set.* has files of several splits: dev, train, val. "):
         prepare(store, name="mine", source={"path": str(place)})
