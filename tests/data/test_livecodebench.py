@@ -10,7 +10,7 @@ from tasks.data.files import read_rows
 from tasks.data.livecodebench import private_tests, problem
 from tasks.errors import DataError
 from tasks.settings import SourceSettings
-from tests.data.hub import lines, parquet
+from tests.data.hub import parquet
 
 
 def compressed(value: object, protocol: int = pickle.DEFAULT_PROTOCOL) -> str:
@@ -42,22 +42,17 @@ FUNCTION = row(
 )
 
 
-def test_rows_with_standard_input_and_with_a_function():
-    made = problem(row(), "row 0")
+def test_rows_with_standard_input_and_with_a_function(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(parquet([row(), {**FUNCTION, "question_id": "another"}]))
+    source = SourceSettings(path="a", gold="livecodebench")
+    (made, function), _ = read_rows([(tmp_path / "a.parquet", "a.parquet")], source, "code")
     assert made["prompt_id"] == "1873_A"
     assert json.loads(made["answer"]) == {"inputs": ["2 3\n", "20 30\n"], "outputs": ["5\n", "50\n"]}
     assert made["prompt"].startswith("### Question:\nAdd two numbers.\n\n### Format: Read the inputs from stdin")
     assert "```python\n# YOUR CODE HERE\n```" in made["prompt"]
-    made = problem(FUNCTION, "row 0")
-    assert json.loads(made["answer"]) == {"inputs": ["[2, 3]\n4", "[]\n4"], "outputs": ["9", "4"], "fn_name": "add"}
-    assert "```python\nclass Solution:\n    def add(self, numbers" in made["prompt"]
-
-
-@pytest.mark.parametrize(("name", "write"), [("a.jsonl", lines), ("a.parquet", parquet)])
-def test_all_fields_of_a_file_are_read(tmp_path, name, write):
-    (tmp_path / name).write_bytes(write([row()]))
-    source = SourceSettings(path="a", gold="livecodebench")
-    assert [one["prompt_id"] for one in read_rows([(tmp_path / name, name)], source, "code")[0]] == ["1873_A"]
+    tests = json.loads(function["answer"])
+    assert tests == {"inputs": ["[2, 3]\n4", "[]\n4"], "outputs": ["9", "4"], "fn_name": "add"}
+    assert "```python\nclass Solution:\n    def add(self, numbers" in function["prompt"]
 
 
 @pytest.mark.parametrize("characters", [1, 300, 100_000])

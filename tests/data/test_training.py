@@ -125,9 +125,6 @@ def test_words_in_place_of_an_answer_are_unusable(store: Store, tmp_path: Path) 
         prepare_training(store, settings_of(tmp_path / "all.jsonl", rows))
     made = prepare_training(store, settings_of(tmp_path / "all.jsonl", rows, max_unusable_share=0.8))
     assert read_table(store.path(made) / "training.parquet")["answer"].to_pylist() == usable
-    message = r"mine: 8 of 10 gold answers cannot be read by the verifier: 2 \('proof'\), 3 "
-    with pytest.raises(DataError, match=message):
-        benchmark(store, tmp_path / "mine.jsonl", rows)
 
 
 def test_generated_problems_of_a_benchmark_are_not_trained_on(store: Store) -> None:
