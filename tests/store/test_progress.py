@@ -17,7 +17,6 @@ from tasks.store import Draft, Store
 from tasks.store.s3 import Bucket
 from tasks.tracking import open_tracker
 from tests.prepared import run_python
-from tests.store.writers import run_until_killed
 from tools.s3 import S3
 
 WORK = "w" * 32
@@ -27,9 +26,10 @@ def put(store: Store, number: int, text: str, name: str = "train") -> None:
     store.progress.put(name, number, lambda folder: (folder / "state.txt").write_text(text) and None)
 
 
-def newest(store: Store) -> int | None:
+def newest(store: Store) -> tuple[int, str] | None:
+    """Return number and text of the newest part."""
     found = store.progress.newest("train")
-    return found[0] if found else None
+    return (found[0], (found[1] / "state.txt").read_text()) if found else None
 
 
 def test_parts_are_found_and_cleared(any_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_parts_are_found_and_cleared(any_store: Store, tmp_path: Path, monkeypat
         put(store, number, f"after {number}")
     put(store, 99, "other", "logp")
     store.original.write(f"progress/{WORK}/train-000011/state.txt", b"of a part without its manifest")
-    assert newest(reopen("second")) == 10
+    assert newest(reopen("second")) == (10, "after 10")
     store.progress.keep_newest("train", 2)
     again = reopen("third").progress
     found = [again.get("train", number) for number in (2, 9, 10)]
@@ -82,50 +82,27 @@ def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3, left: byte
     assert newest(store) is None
     put(store, 32, "after")
     store.progress.keep_newest("train", 2)
-    assert newest(store) == 32
+    assert newest(store) == (32, "after")
 
 
-def test_a_part_that_was_not_saved_on_s3_does_not_replace_that_of_another_machine(
+def test_a_part_whose_lease_is_lost_while_it_is_sent_does_not_replace_that_of_another_machine(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine loses its lease, another one saves the part and is interrupted, and the first one goes on."""
-    first = Store(Store.open(bucket).ref, work=WORK)
-    with first.progress.hold("train"):
-        first.delete(f"progress/{WORK}/lease")
-        with pytest.raises(ArtifactError, match="ended or removed by another process"):
-            put(first, 1, "first")
-    monkeypatch.setenv("MU_GRPO_CACHE", str(tmp_path / "second"))
-    put(Store(first.ref, work=WORK), 1, "second")
-    number, folder = first.progress.newest("train") or (0, Path())
-    assert (number, (folder / "state.txt").read_text()) == (1, "second")
-
-
-def test_a_part_is_not_complete_if_the_lease_is_lost_while_its_files_are_sent(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, upload = Store(Store.open(bucket).ref, work=WORK), Bucket.upload
+    """Another machine takes the work over, saves the part and is interrupted, and the first one goes on."""
+    first, upload = Store(Store.open(bucket).ref, work=WORK), Bucket.upload
 
     def lose(remote: Bucket, *given: Any) -> None:
         upload(remote, *given)
-        store.delete(f"progress/{WORK}/lease")
+        first.delete(f"progress/{WORK}/lease")
 
-    monkeypatch.setattr(Bucket, "upload", lose)
-    with store.progress.hold("train"), pytest.raises(ArtifactError, match="ended or removed by another process"):
-        put(store, 1, "first")
-    assert newest(store) is None
-
-
-def test_a_process_killed_while_it_saves_leaves_what_was_before(store: Store) -> None:
-    working = Store(store.ref, work=WORK)
-    put(working, 1, "one")
-    code = f"""
-def fill(folder):
-    (folder / "state.txt").write_text("half")
-    die()
-Store(store.ref, work={WORK!r}).progress.put("train", 2, fill)
-"""
-    run_until_killed(store, code)
-    assert newest(working) == 1
+    with monkeypatch.context() as patch, first.progress.hold("train"):
+        patch.setattr(Bucket, "upload", lose)
+        with pytest.raises(ArtifactError, match="ended or removed by another process"):
+            put(first, 1, "first")
+    assert newest(first) is None
+    monkeypatch.setenv("MU_GRPO_CACHE", str(tmp_path / "second"))
+    put(Store(first.ref, work=WORK), 1, "second")
+    assert newest(first) == (1, "second")
 
 
 def test_time_of_earlier_attempts_counts(store: Store) -> None:
@@ -180,8 +157,7 @@ def test_a_follower_finds_what_the_leader_keeps_and_leaves_nothing(store: Store)
     leader, follower = (Store(store.ref, work="key", follows=follows) for follows in (False, True))
     put(leader, 1, "one")
     before = {path for path in store.root.rglob("*") if path.is_file()}
-    number, folder = follower.progress.newest("train") or (0, Path())
-    assert (number, (folder / "state.txt").read_text()) == (1, "one")
+    assert newest(follower) == (1, "one")
     filled: list[str] = []
     follower.progress.put("train", 2, lambda folder: filled.append(str((folder / "state").write_text("two"))))
     follower.progress.keep_newest("train", 1)
