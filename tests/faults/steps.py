@@ -30,13 +30,13 @@ class Step:
         self._stop_at = stop_at
 
     def __call__(self, store: Store) -> ArtifactRef:
-        tables = [store.progress.table("part", number, lambda n=number: self._make(n)) for number in range(PARTS)]
+        tables = [store.progress.table("part", number, lambda n=number: self.make(n)) for number in range(PARTS)]
         with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
             for number, table in enumerate(tables):
                 (draft.path / f"{number}.txt").write_text(str(table.to_pydict()))
         return draft.ref
 
-    def _make(self, number: int) -> pa.Table:
+    def make(self, number: int) -> pa.Table:
         if number == self._stop_at:
             self._stop_at = None
             raise Killed

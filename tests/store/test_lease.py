@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks.errors import ArtifactError
 from tasks.process.interruption import save_on_sigterm
 from tasks.process.provenance import EXECUTION
 from tasks.store import ArtifactRef, Store, StoreRef
@@ -18,6 +17,7 @@ from tasks.store import lease as leases
 from tasks.store.s3 import Bucket
 from tasks.store.work import run_once
 from tests.store.writers import EVERY_MAKE, run_at_once, write
+from tests.waiting import until
 from tools.forked import Program
 from tools.s3 import S3
 
@@ -37,12 +37,8 @@ class Attempt(Program):
         return " ".join(self.printed.split())
 
     def wait_for(self, text: str) -> None:
-        for _ in range(2400):
-            if text in self.logged() or text in self.output():
-                return
-            assert self.returncode is None, self.output()
-            time.sleep(0.05)
-        raise TimeoutError(f"{text!r} never came: {self.output()}")
+        until(lambda: text in self.logged() or text in self.output() or self.returncode is not None, 120)
+        assert text in self.logged() or text in self.output(), self.output()
 
     def let_go_on(self) -> None:
         self._log.with_suffix(".go").touch()
@@ -87,32 +83,29 @@ def test_the_next_attempt_waits_for_the_last_save_and_goes_on_from_it(start: Sta
     assert first.end().returncode != 0
     assert "stopped by SIGTERM after part 1" in first.output()
     assert second.end().returncode == 0, second.output()
-    assert second.logged() == ["has 0", "has 1", "begun 2", "has 2", "begun 3", "has 3"]
+    assert "sign of life;" not in second.output(), "the lease was not released by the error"
+    assert second.logged() == ["begun 2", "begun 3"]
     undisturbed = start("third", address=f"{bucket}/undisturbed")
     assert undisturbed.end().returncode == 0
     assert undisturbed.output().split()[-1] == second.output().split()[-1]
     assert not [key for key in s3.keys(bucket) if "progress/" in key]
 
 
-def test_the_work_of_a_killed_holder_is_taken_over_at_once_on_its_machine_and_later_elsewhere(start: Start) -> None:
+def test_the_work_of_a_killed_holder_is_taken_over_at_once_on_its_machine(start: Start) -> None:
     first = start("first", stays_at=1)
     first.send(signal.SIGKILL)
     first.end()
-    second = start("first", stays_at=2)
+    second = start("first")
+    assert second.end().returncode == 0, second.output()
     assert "sign of life" not in second.output()
-    assert second.logged() == ["has 0", "begun 1", "has 1", "begun 2"]
-    second.send(signal.SIGKILL)
-    second.end()
-    third = start("elsewhere", patience=IMPATIENT)
-    third.wait_for("or for 3 s without a sign of life")
-    assert third.end().returncode == 0, third.output()
-    assert third.logged()[:3] == ["has 0", "has 1", "begun 2"]
+    assert second.logged() == ["begun 1", "begun 2", "begun 3"]
 
 
 def test_a_holder_that_was_taken_over_saves_nothing_more(start: Start, s3: S3, bucket: str) -> None:
     first = start("first", stays_at=1)
     first.send(signal.SIGSTOP)
     second = start("second", stays_at=1, patience=IMPATIENT)
+    assert second.logged() == ["begun 1"], "the parts of a dead holder are continued"
     first.let_go_on()
     first.send(signal.SIGCONT)
     assert first.end().returncode != 0
@@ -186,19 +179,6 @@ def test_a_process_that_waited_for_work_in_a_folder_notes_it_in_its_next_work(st
     assert not made_next["first"].waited
     ((begun, ended),) = made_next["second"].waited
     assert begun < shared.finished < ended <= made_next["second"].started
-
-
-def test_a_step_that_fails_releases_its_lease(bucket: str) -> None:
-    @save_on_sigterm
-    def fail(store: Store, text: str) -> ArtifactRef:
-        store.progress.put("part", 0, lambda folder: None)
-        raise ArtifactError(text)
-
-    for machine in machines(bucket, 2):
-        began = time.monotonic()
-        with pytest.raises(ArtifactError, match="it failed"):
-            run_once(machine, "train", "1", fail, "it failed")
-        assert time.monotonic() - began < leases.SILENCE_SECONDS / 2
 
 
 def test_a_step_whose_lease_is_gone_makes_no_record(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
