@@ -120,14 +120,14 @@ class Cluster:
 
     # What an execution does
 
-    def ended(self, execution: Execution, phase: str = "succeeded", seconds: float = 2700) -> ExecutionState:
+    def ended(self, execution: Execution, phase: str = "succeeded") -> ExecutionState:
         """The execution when it has ended, as it is expected to."""
 
         def look() -> ExecutionState | None:
             seen = execution.state()
             return seen if seen.done else None
 
-        seen = until(f"end of {execution.name}", look, seconds)
+        seen = until(f"end of {execution.name}", look, 2700)
         assert seen.phase == phase, f"{execution.name} {seen.phase}: {seen.error}"
         return seen
 
@@ -178,7 +178,7 @@ class Cluster:
 
     # The store
 
-    def objects(self, prefix: str = "") -> dict[str, Any]:
+    def objects(self, prefix: str) -> dict[str, Any]:
         """When every object below a prefix of the bucket was written."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return {one["Key"]: one["LastModified"] for page in pages for one in page.get("Contents", [])}

@@ -12,9 +12,9 @@ from tasks.settings import BackendSettings, OperationSettings
 from tasks.train.stage import optimize_stage
 from tests.platform.propeller import Attempt, Propeller, literals
 from tests.prepared import OPTIMIZE, Learner, prepare_verdicts
+from tests.train.small import zero
 from tests.train.together import largest_difference
 from tests.workflows.test_retry import training_values
-from tools import ROOT
 from tools.forked import Program
 from tools.s3 import S3, free_port
 from tools.serialised import serialise
@@ -44,8 +44,7 @@ def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str,
         pods = [Program(attempt.arguments, environment, together=True) for _ in range(NODES)]
         return "\n".join(pod.end(240).stdout for pod in pods)
 
-    backend = BackendSettings(kind="deepspeed", processes=1, deepspeed=str(ROOT / "configs/deepspeed/zero2.json"))
-    settings = OPTIMIZE.model_copy(update={"backend": backend})
+    settings = OPTIMIZE.model_copy(update={"backend": BackendSettings.parse(zero("2", processes=1))})
     inputs = OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=OperationSettings())
     given = training_values(inputs, policy, rollouts, verdicts)
     propeller = Propeller(found, s3, bucket.removeprefix("s3://"), start)

@@ -47,10 +47,8 @@ def test_rank_0_alone_writes_the_deck(trained: Finished) -> None:
 
 
 @pytest.mark.long
-def test_sigterm_reaches_every_process_and_the_stage_resumes(trained: Finished) -> None:
-    before, folder = policies(trained.runner)["deepspeed"], trained.runner.folder / "stopped"
-    folder.mkdir()
-    other = trained.copied(folder)
+def test_sigterm_reaches_every_process_and_the_stage_resumes(trained: Finished, tmp_path: Path) -> None:
+    before, other = policies(trained.runner)["deepspeed"], trained.copied(tmp_path)
     options = ("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} operation.updates_per_checkpoint=1")
     running = other.launch(*options)
     while not (saved := next(other.store.glob("progress/*/train-*/manifest.json"), None)):

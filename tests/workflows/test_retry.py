@@ -1,6 +1,5 @@
 """A task as a pod runs it: stopped by SIGTERM it asks to be retried, and the retry goes on where it stood."""
 
-import json
 import os
 import signal
 import time
@@ -24,15 +23,15 @@ from tasks.store import ArtifactRef
 from tests.platform.propeller import filled, literals
 from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_stage, prepare_verdicts
 from tests.report.pages import words
+from tests.train.small import zero
 from tests.workflows.failing import fail
 from tests.workflows.runs import assert_succeeded
-from tools import ROOT
 from tools.forked import Program
 
-ZERO = json.loads((ROOT / "configs/deepspeed/zero3.json").read_text())
-GROUP = {"kind": "deepspeed", "processes": 2, "deepspeed": ZERO}
 SETTINGS = SerializationSettings(image_config=ImageConfig.auto(img_name="image:tag"))
 MANY = PROMPTS.model_copy(update={"prompts_per_stage": 256, "prompts_per_shard": 256})
+OTHER = "0123456789ab 0.0.9 4711abcd4711"
+"""The identity of other code."""
 Pod = Callable[..., Program]
 """Starts an attempt of a task, by its number, with these variables."""
 
@@ -76,7 +75,7 @@ def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_p
     return error
 
 
-@pytest.mark.parametrize("backend", [{}, pytest.param(GROUP, marks=pytest.mark.long)], ids=["torch", "deepspeed"])
+@pytest.mark.parametrize("backend", [{}, pytest.param(zero("3"), marks=pytest.mark.long)], ids=["torch", "deepspeed"])
 def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, backend: Any, tmp_path: Path) -> None:
     """The task trains with many small updates."""
     store, policy = learner
@@ -120,21 +119,22 @@ def test_a_stopped_shard_of_a_map_task_asks_for_a_retry_that_leaves_a_deck(learn
         assert text in deck
 
 
-def test_a_task_of_other_code_than_its_images_is_refused(tmp_path: Path) -> None:
-    output = pod_of(fail, {"kind": "ok"}, tmp_path)(0, MU_GRPO_CODE="0123456789ab 0.0.9 4711abcd4711").end().stdout
-    error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
-    assert error.kind == errors_pb2.ContainerError.NON_RECOVERABLE, output
-    assert error.origin == execution_pb2.ExecutionError.USER
-    assert "registered from code 0123456789ab 0.0.9 4711abcd4711" in error.message
-    assert f"but runs code {code()}" in error.message
-    assert "Push images of the commit that is registered" in error.message
-
-
 @pytest.mark.parametrize(
-    ("kind", "recoverable"), [("RuntimeError", True), ("ArtifactError", True), ("DamagedError", False)]
+    ("kind", "registered", "recoverable", "message"),
+    [
+        ("RuntimeError", None, True, "RuntimeError: what went wrong"),
+        ("ArtifactError", None, True, "ArtifactError: what went wrong"),
+        ("DamagedError", None, False, "DamagedError: what went wrong"),
+        ("ok", OTHER, False, f"registered from code {OTHER}, but runs code {code()} (digest, version, commit). Push"),
+    ],
+    ids=["any other", "of a store", "of a file", "of other code"],
 )
-def test_errors_that_a_retry_can_fix_are_recoverable(kind: str, recoverable: bool, tmp_path: Path) -> None:
-    output = pod_of(fail, {"kind": kind}, tmp_path)(0).end().stdout
+def test_errors_that_a_retry_can_fix_are_recoverable(
+    kind: str, registered: str | None, recoverable: bool, message: str, tmp_path: Path
+) -> None:
+    variables = {"MU_GRPO_CODE": registered} if registered else {}
+    output = pod_of(fail, {"kind": kind}, tmp_path)(0, **variables).end().stdout
     error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
     assert (error.kind == errors_pb2.ContainerError.RECOVERABLE) is recoverable, output
-    assert f"{kind}: what went wrong" in error.message
+    assert error.origin == execution_pb2.ExecutionError.USER
+    assert message in error.message
