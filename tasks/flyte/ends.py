@@ -254,9 +254,17 @@ class OpenRescore(NamedTuple):
 
 @uncached
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
-    """Find the stages of the latest finished run of an algorithm and a seed."""
+    """Find the stages of the latest finished run of an algorithm and a seed.
+
+    Raises:
+        SettingsError: a verifier of programs for a run of mathematics, or the other way round.
+    """
     opened = open_store(store, create=False)
-    trained = trained_policies(opened, find_reports(opened, seed, algorithm or None)[0])[1:]
+    report = find_reports(opened, seed, algorithm or None)[0]
+    stored = report.settings["verify"]["kind"]
+    if {stored, verify.kind} == {"math", "code"}:
+        raise SettingsError(f"verify.kind: {verify.kind} with answers of {report.ref}; allowed: {stored} or function.")
+    trained = trained_policies(opened, report)[1:]
     return OpenRescore(
         verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify.renewed()),
         stages=list(range(len(trained))),

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
 from tasks.settings.base import Number, Settings
-from tasks.settings.data_sets import HELD_OUT, BenchmarkSettings
+from tasks.settings.data_sets import HELD_OUT, ArithmeticSettings, BenchmarkSettings
 from tasks.settings.devices import EngineSettings
 from tasks.settings.steps import PromptsSettings
 from tasks.settings.verify import VerifySettings
@@ -63,13 +63,22 @@ class Measure:
     verify: VerifySettings
 
 
+def check_kind(kind: str, arithmetic: ArithmeticSettings | None, name: str) -> None:
+    """Raise SettingsError if a kind of verifier cannot judge the generated problems of a source, if it has any."""
+    if arithmetic is not None and kind != "function" and arithmetic.as_code != (kind == "code"):
+        raise SettingsError(
+            f"verify.kind: {kind} with {name}.arithmetic.as_code {str(arithmetic.as_code).lower()}; allowed: "
+            "code with true, math with false"
+        )
+
+
 def measures(
     evaluate: EvaluateSettings, prompts: PromptsSettings, verify: VerifySettings, engine: EngineSettings | None
 ) -> list[Measure]:
     """Return a measure for each benchmark; ``engine`` is used if ``evaluate`` names none.
 
     Raises:
-        SettingsError: a benchmark has no problems, or no function that judges them.
+        SettingsError: a benchmark has no problems, or no verifier that judges them.
     """
     filled = []
     for benchmark in evaluate.benchmarks:
@@ -85,8 +94,11 @@ def measures(
                 f"evaluate.benchmarks, {benchmark.name}: answer_type function with verify.kind {verify.kind}, which "
                 "names no function; allowed: math or code, or verify.kind function"
             )
+        source = prompts.held_out if held_out else benchmark.source
+        name = "prompts" if held_out else f"evaluate.benchmarks, {benchmark.name}"
+        check_kind(kind, source.arithmetic if source else None, name)
         problems = {
-            "source": prompts.held_out if held_out else benchmark.source,
+            "source": source,
             "problems": benchmark.problems or (evaluate.problems if held_out else None),
             "template": prompts.template if benchmark.template is None else benchmark.template,
             "chat": prompts.chat if benchmark.chat is None else benchmark.chat,

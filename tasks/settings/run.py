@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 from tasks.errors import SettingsError
 from tasks.settings.base import WHOLE_RUN, FlyteModel, Settings, StorePlace, flat, load_yaml, read_yaml
 from tasks.settings.devices import EngineSettings
-from tasks.settings.evaluate import EvaluateSettings, Measure, measures
+from tasks.settings.evaluate import EvaluateSettings, Measure, check_kind, measures
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import resolve
 from tasks.settings.steps import (
@@ -207,18 +207,8 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _answers_are_of_one_kind(self) -> Self:
-        sources = [("prompts", self.prompts.arithmetic, self.verify.kind)]
-        for measure in self.measures:
-            benchmark = measure.benchmark
-            if benchmark.source is not None:
-                name = f"evaluate.benchmarks, {benchmark.name}"
-                sources.append((name, benchmark.source.arithmetic, measure.verify.kind))
-        for name, arithmetic, kind in sources:
-            if arithmetic is not None and kind != "function" and arithmetic.as_code != (kind == "code"):
-                raise ValueError(
-                    f"verify.kind: {kind} with {name}.arithmetic.as_code {str(arithmetic.as_code).lower()}; allowed: "
-                    "code with true, math with false"
-                )
+        check_kind(self.verify.kind, self.prompts.arithmetic, "prompts")
+        _ = self.measures  # This checks the benchmarks.
         return self
 
 

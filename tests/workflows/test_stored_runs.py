@@ -16,6 +16,8 @@ from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
 NONE_HELD_OUT = '{"path": "a.jsonl", "prompts_per_stage": 1, "held_out_share": 0}'
+PROGRAMS = '{"arithmetic": {"as_code": true}, "prompts_per_stage": 1}'
+SHORT = ["--evaluate", '{"max_new_tokens": 8}', "--prompts"]
 
 
 @pytest.fixture
@@ -60,11 +62,9 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
     [
         ("rescore", ["--seed", "7"], "no finished run with seed 7 in this store"),
         ("evaluation", [], "prompts.prompts_per_stage: missing. This field has no default and must be given."),
-        (
-            "evaluation",
-            ["--evaluate", '{"max_new_tokens": 8}', "--prompts", NONE_HELD_OUT],
-            "evaluate.benchmarks: held_out with prompts.held_out_share 0, so it has no problems; allowed: a larger",
-        ),
+        ("evaluation", [*SHORT, NONE_HELD_OUT], "held_out with prompts.held_out_share 0, so it has no problems;"),
+        ("evaluation", [*SHORT, PROGRAMS], "verify.kind: math with prompts.arithmetic.as_code true; allowed: code"),
+        ("rescore", ["--seed", "2", "--verify", '{"kind": "code"}'], "allowed: math or function."),
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
         ("retrain_2", ["--seed", "2", "--from_stage", "-1", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
         (
