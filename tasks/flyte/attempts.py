@@ -65,15 +65,16 @@ def _close_connections() -> None:
         return
     from s3fs import S3FileSystem
 
-    # fsspec caches its file systems; nothing else closes those in flytekit's event loop.
+    # fsspec caches its file systems; nothing else closes those in flytekit's event loop. Where no endpoint is set, one
+    # has a client for every region of a bucket, too, which its creator knows.
     systems = S3FileSystem._cache.values()
-    clients = [system._s3 for system in systems if system.asynchronous and system._s3 is not None]
+    creators = [system._s3creator for system in systems if system.asynchronous and system._s3 is not None]
 
     async def close() -> None:
-        for client in clients:
-            await client.close()
+        for creator in creators:
+            await creator.__aexit__(None, None, None)
 
-    if clients:
+    if creators:
         run_sync(close)
 
 
