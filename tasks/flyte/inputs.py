@@ -3,7 +3,6 @@
 Each step has a separate record, so that a changed setting changes only the cache keys of the steps that use it.
 """
 
-from copy import copy
 from functools import cache
 from operator import attrgetter
 from typing import Annotated, ClassVar, TypedDict, TypeVar
@@ -44,8 +43,7 @@ def _type_of(model: type[FlyteModel]) -> LiteralType:
     return _derive(model)
 
 
-# Callers get copies, because Flyte changes the types of optional inputs.
-_models.get_literal_type = lambda hint: copy(_type_of(getattr(hint, "__origin__", hint)))
+_models.get_literal_type = lambda hint: _type_of(getattr(hint, "__origin__", hint))
 TypeEngine.register_additional_type(_models, FlyteModel)
 Artifact = Annotated[ArtifactRef, HashMethod(attrgetter("digest"))]
 """An artifact as a task's input or output; cache keys hold its digest."""

@@ -1,7 +1,6 @@
 """Declarations of the tasks: their types as Flyte knows them, and what of their inputs names the work."""
 
 from flytekit import PythonFunctionTask
-from flytekit.core.type_engine import TypeEngine
 from flytekit.types.pickle.pickle import FlytePickleTransformer
 
 from tasks.flyte import experiments, tasks
@@ -18,11 +17,6 @@ def test_no_input_or_output_is_declared_as_a_pickle() -> None:
     assert len(found) > len(declared())
     pickle = FlytePickleTransformer.PYTHON_PICKLE_FORMAT
     assert not [one.name for one in found if pickle in str(one.interface.to_flyte_idl())]
-
-
-def test_the_type_of_an_optional_input_is_marked() -> None:
-    optional, _ = TypeEngine.to_literal_type(OperationSettings | None).union_type.variants
-    assert optional.to_flyte_idl().structure.tag == "Pydantic Transformer"
 
 
 def test_the_key_of_inputs_holds_settings_and_the_id_of_the_store() -> None:
