@@ -16,11 +16,10 @@ from tasks.train.advantages import select
 from tasks.train.batches import Responses
 from tasks.train.diagnostics import UpdateExamples, UpdateStatistics, example_updates
 from tasks.train.objective import veto as veto_of
-from tasks.train.results import EDGES, Row, StageResults
+from tasks.train.results import EDGES, Row
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import result_of
-from tests.train.small import Small, settings, train, trainer_of
-from tests.train.small import batches as planned
+from tests.train.small import Small, settings, train
 from tests.train.test_advantages import responses_of
 from tests.train.test_objective import Response, any_settings, batch_of, nav, preset, some_responses, steady
 
@@ -135,11 +134,6 @@ def test_single_numbers_of_a_row(rows: list[Response], settings: ObjectiveSettin
     assert {name: row[name] for name in expected} == expected
 
 
-def trained(small: Small, responses: Responses) -> StageResults:
-    trainer = trainer_of(small, objective=SENSITIVE)
-    return trainer.train(responses, planned(responses), 0)
-
-
 @given(st.integers(1, 5000))
 def test_the_first_the_last_and_some_updates_between_store_examples(updates: int) -> None:
     noted = example_updates(updates)
@@ -152,7 +146,7 @@ def test_the_first_the_last_and_some_updates_between_store_examples(updates: int
 
 def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> None:
     """Found again from the stored log-probabilities, response by response."""
-    examples = trained(small, responses).examples
+    examples = train(small, responses, objective=SENSITIVE)[1].examples
     assert [row["staleness"] for row in examples] == [0, 0, 1, 1, 2, 2]
     assert any(any(row["vetoed"]) for row in examples)
     chosen = settings(objective=SENSITIVE).objective.veto
@@ -169,7 +163,7 @@ def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> 
 
 
 def test_best_and_worst_are_of_one_group(small: Small, responses: Responses) -> None:
-    examples = trained(small, responses).examples
+    examples = train(small, responses, objective=SENSITIVE)[1].examples
     for best, worst in zip(examples[::2], examples[1::2], strict=True):
         assert best["prompt_token_ids"] == worst["prompt_token_ids"]
         assert (best["reward"], worst["reward"]) == (1.0, 0.0)
