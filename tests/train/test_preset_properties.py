@@ -1,4 +1,4 @@
-"""What holds for every preset: at the behavior policy, for small steps, and however an update is cut up."""
+"""What holds for every preset: at the behavior policy, for small steps, cut up in any way, corrected for the engine."""
 
 import math
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ MEANS: list[dict[str, Any]] = [KEPT, *({"regulariser": one} for one in REGULARIS
 lengths = st.lists(st.tuples(advantage, st.integers(0, 4)), min_size=1, max_size=5)
 # Ratios of the current, proximal, reference and engine policy to the behavior policy.
 policies = st.tuples(ratio, st.floats(0.3, 3.0), ratio, st.floats(0.3, 3.0))
+levels = st.sampled_from(["token", "sequence_geometric", "sequence_product"])
 many_policies = st.lists(st.tuples(advantage, st.lists(policies, max_size=4)), min_size=1, max_size=5)
 Row = tuple[float, list[tuple[float, float, float, float]]]
 
@@ -144,3 +145,29 @@ def test_only_the_current_policy_gets_a_gradient(name: str, rows: list[Row], mod
     assert [field for field, value in vars(result).items() if value.requires_grad] == ["loss_sum"]
     plain = objective(batch, settings, LONGEST, bounds)
     assert torch.equal(plain.coefficient_T, result.coefficient_T)
+
+
+def by_loop(row: Sequence[float], level: str) -> list[float]:
+    """The ratios of a response at a level."""
+    return {
+        "token": list(row),
+        "sequence_product": [math.prod(row)] * len(row),
+        "sequence_geometric": [math.prod(row) ** (1 / max(len(row), 1))] * len(row),
+    }[level]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@brief
+@given(many_policies, st.sampled_from(["tis", "mis"]), levels)
+def test_tis_and_mis_multiply_every_preset(name: str, rows: list[Row], modifier: str, level: str) -> None:
+    weights = [weight for _, row in rows for weight in by_loop([1 / engine for *_, engine in row], level)]
+    assume(all(abs(weight / bound - 1) > 1e-6 for weight in weights for bound in (0.5, 2.0)))
+    factors = [min(w, 2.0) if modifier == "tis" else w * (0.5 <= w <= 2.0) for w in weights]
+    batch = batch_from(rows)
+    batch = replace(batch, proximal_logp_T=batch.reference_logp_T)  # Beyond the cap of decoupled PPO too.
+    plain, got = result_of(batch, preset(name)), result_of(batch, preset(name, modifier, mismatch={"level": level}))
+    for column in ("coefficient_T", "surrogate_T"):
+        products = [x * factor for x, factor in zip(getattr(plain, column).tolist(), factors, strict=True)]
+        assert getattr(got, column).tolist() == pytest.approx(products, rel=1e-6, abs=1e-9)
+    left_out = [was or (f == 0) for was, f in zip(plain.rejected_T.tolist(), factors, strict=True)]
+    assert got.rejected_T.tolist() == left_out
