@@ -1,6 +1,7 @@
 """pass@k, maj@k and means over benchmarks: worked numbers and properties; and an evaluation from end to end."""
 
 import json
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tasks.evaluate.metrics import (
     pass_at,
     reported_ks,
 )
+from tasks.evaluate.statistics import interval
 from tasks.evaluate.step import answer_classes, evaluate_policy
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
@@ -91,9 +93,12 @@ def test_metrics_of_known_samples() -> None:
         for index, outcome in zip([0, 1, GREEDY], outcomes[problem], strict=True)
     ]
     metrics = measure(samples, [0, 1, -1, 1], 2, "held_out")
+    # The interval is that of two problems, not of four responses.
+    assert metrics["accuracy"] == asdict(interval([{"held_out": np.array([[0.5, 0.0]])}]))
     assert metrics["accuracy"]["value"] == 0.25
     assert metrics["greedy"]["value"] == 0.5
     assert {k: one["value"] for k, one in metrics["pass"].items()} == {"1": 0.25, "2": 0.5}
+    assert metrics["pass"]["1"] == metrics["accuracy"]
     assert metrics["majority"]["value"] == 0.25
     shares = {"accuracy": [0.5, 0.0], "majority": [0.5, 0.0], "greedy": [1.0, 0.0], "working": [0.5, 0.0]}
     assert metrics["by_problem"] == shares
@@ -101,16 +106,6 @@ def test_metrics_of_known_samples() -> None:
     assert [metrics[name] for name in ("k", "problems", "response_tokens", "truncated")] == [2, 2, 10.5, 0.5]
     assert metrics["by_level"] == {"1": 0.5, "2": 0.0}
     assert metrics["outcomes"] == {"correct": 2, "wrong": 2, "timeout": 1, "no_answer": 1}
-
-
-def test_the_interval_of_zero_accuracy_has_a_width() -> None:
-    """A problem that is never solved says nothing of others: the bound is that of three problems, not of 24 samples."""
-    samples = [row(prompt, index, "wrong") for prompt in "abc" for index in range(8)]
-    greedy = [row(prompt, GREEDY, "wrong") for prompt in "abc"]
-    metrics = measure([*samples, *greedy], [1] * 24, 8, "held_out")
-    for estimate in (metrics["accuracy"], metrics["greedy"], metrics["majority"], *metrics["pass"].values()):
-        assert estimate["value"] == estimate["low"] == 0
-        assert estimate["high"] == pytest.approx(1 - 0.025 ** (1 / 3), abs=0.01)
 
 
 def measured(name: str, corrects: list[list[bool]]) -> dict:
