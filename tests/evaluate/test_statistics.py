@@ -58,6 +58,7 @@ def test_with_equal_differences_p_is_that_of_a_sign_test() -> None:
     for pairs in (3, 8):
         p = bootstrap_p(draws([{"": np.ones((1, pairs))}], DIFFERENCES))
         assert p == pytest.approx(stats.binomtest(pairs, pairs).pvalue, rel=0.2)
+    assert bootstrap_p(draws([{"": np.ones((1, 99))}], DIFFERENCES)) == pytest.approx(2 / 10_001)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,7 @@ def test_effect_sizes_worked_numbers() -> None:
     difference_N = np.array([1.0, 2.0, -3.0, 4.0, 0.0])
     assert statistics.cohen_dz(difference_N / 10) == pytest.approx(0.8 / np.sqrt((30 - 5 * 0.8**2) / 4))
     assert statistics.rank_biserial(difference_N) == pytest.approx((1 + 2 - 3 + 4) / 10)
+    assert statistics.rank_biserial(np.array([1.0, 1.0, -1.0, 2.0])) == pytest.approx((2 + 2 - 2 + 4) / 10)
     assert statistics.rank_biserial(np.array([0.1, 0.3])) == 1
     assert statistics.rank_biserial(np.zeros(3)) is None
     assert statistics.cohen_dz(np.ones(3)) is None
