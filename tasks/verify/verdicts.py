@@ -37,7 +37,7 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.NO_ANSWER: 0.0}
 
 
 class Extracted(NamedTuple):
-    """The content of the last closed box or block of a response, and whether there is text before it.
+    """The content of the last closed box or block of a response, or of a list of boxes, and if there is text before it.
 
     Both are None for a response that a user's function judges, as a whole.
     """
@@ -77,7 +77,7 @@ class Verdict:
 def extract(response: str) -> Extracted:
     r"""Find the content of the ``\boxed{...}`` that closes last; of nested boxes, that is the outer one.
 
-    Boxes with only a comma, and, or or between them are one list: ``\boxed{2} and \boxed{3}`` is 2, 3.
+    Boxes with only a comma, a semicolon, "and" or "or" between them are a list: ``\boxed{2} and \boxed{3}`` is 2, 3.
 
     The time is linear in the length of the response, and no text raises an error. A box that never closes, as in a
     truncated response, is ignored; boxes inside and before it count.

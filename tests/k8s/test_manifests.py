@@ -14,7 +14,7 @@ from tasks.flyte.training import SHUTDOWN_SECONDS
 from tasks.process.interruption import CALL_SECONDS
 from tasks.settings import OperationSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
-from tests.preflight.clusters import NAMESPACE, rendered, write_overlay
+from tests.preflight.clusters import NAMESPACE, rendered
 from tools import ROOT
 
 Document = dict[str, Any]
@@ -182,19 +182,3 @@ def test_the_preflight_role_grants_exactly_its_permissions() -> None:
             for verb, resource, name in product(rule["verbs"], rule["resources"], rule.get("resourceNames", [""])):
                 granted.add(Permission(verb, resource, role["metadata"].get("namespace", ""), name))
     assert granted == set(required_permissions(NAMESPACE, "mu-grpo").values())
-
-
-@pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
-def test_a_group_is_bound_to_its_role(kind: str) -> None:
-    roles = rendered("k8s/components/preflight")
-    (role,), (binding,) = named(roles, kind).values(), named(roles, f"{kind}Binding").values()
-    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, role["metadata"]["name"])
-    assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
-    assert [one["kind"] for one in binding["subjects"]] == ["Group"]
-
-
-def test_the_roles_are_a_component_of_an_overlay(tmp_path: Path) -> None:
-    write_overlay(tmp_path)
-    documents = rendered(str(tmp_path))
-    assert "mu-grpo-preflight" in named(documents, "Role")
-    assert "mu-grpo-train" in named(documents, "PodTemplate")
