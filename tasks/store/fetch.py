@@ -120,7 +120,7 @@ def snapshot(
 
     try:
         return Path(snapshot_download(name, repo_type=kind, revision=revision, allow_patterns=list(wanted)))
-    except Exception as error:  # Also those of the hub's HTTP client, as of a proxy or a lost connection.
+    except Exception as error:  # Those of a lost connection are of the hub's HTTP client, which differs by version.
         at = f" at revision {revision}" if revision else ""
         raise FetchError(
             f"{setting}: {name!r}{at} is not a folder here and could not be fetched from the Hugging Face hub: {error}"

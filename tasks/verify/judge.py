@@ -285,6 +285,7 @@ def _as_numbers(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 
 
 def _without_percent(answer: Any) -> Any:
+    """Return an answer with 12.5 in place of 12.5%."""
     if isinstance(answer, And | FiniteSet | sympy.Eq):
         parts = getattr(answer, "_unsorted_args", answer.args)
         return answer.func(*map(_without_percent, parts), evaluate=False)
