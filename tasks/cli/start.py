@@ -58,10 +58,13 @@ def start(plan: str, inputs: Sequence[str], options: Options, wait: bool) -> Non
         registered = flyte.plan(plan, options.version)
         execution = flyte.start(registered, values, options.name, options.overwrite_cache)
         print(f"{execution.name} started: {plan}, version {registered.id.version}", flush=True)
-    elif execution.plan != plan or values or options.overwrite_cache:
+    elif (
+        execution.plan != plan or options.version not in (None, execution.version) or values or options.overwrite_cache
+    ):
         raise SettingsError(
-            f"--name: {execution.name} is an execution of {execution.plan} already. Choose another name"
-            + (", or leave --set and --overwrite-cache out to follow it." if execution.plan == plan else ".")
+            f"--name: {execution.name} is an execution of {execution.plan}, version {execution.version}, already. "
+            "Choose another name"
+            + (", or leave --set, --overwrite-cache and --version out to follow it." if execution.plan == plan else ".")
         )
     else:
         print(f"{execution.name} exists already and is not started again", flush=True)

@@ -177,9 +177,10 @@ class Flyte:
         execution = Execution(self, name)
         with self._requests():
             try:
-                execution.plan = self._client.get_execution(execution.request).spec.launch_plan.name
+                plan = self._client.get_execution(execution.request).spec.launch_plan
             except FlyteEntityNotExistException:
                 return None
+        execution.plan, execution.version = plan.name, plan.version
         return execution
 
     def start(
@@ -210,7 +211,7 @@ class Flyte:
             execution = self._remote.execute(
                 plan, values, execution_name=name, type_hints=types, overwrite_cache=overwrite_cache
             )
-        return Execution(self, str(execution.id.name), plan.name)
+        return Execution(self, str(execution.id.name))
 
     def _check_project(self) -> None:
         projects = self._client.list_projects(ProjectListRequest(limit=_MOST)).projects
@@ -279,8 +280,9 @@ class Flyte:
 class Execution:
     """An execution on a Flyte."""
 
-    def __init__(self, flyte: Flyte, name: str, plan: str = "") -> None:
-        self.name, self.plan, self._flyte = name, plan, flyte
+    def __init__(self, flyte: Flyte, name: str) -> None:
+        self.name, self._flyte = name, flyte
+        self.plan = self.version = ""  # Flyte.find sets them.
         self.request = WorkflowExecutionGetRequest(
             id=WorkflowExecutionIdentifier(project=flyte.project, domain=flyte.domain, name=name)
         )

@@ -292,11 +292,11 @@ def test_ctrl_c_leaves_it_going_and_says_how_to_follow_it_again(admin: Admin, op
     assert not admin.created
 
 
-def test_a_name_that_is_taken_is_not_started_with_other_inputs(admin: Admin, options: Options) -> None:
+def test_a_name_that_is_taken_is_not_started_with_other_inputs_or_versions(admin: Admin, options: Options) -> None:
     admin.tell("mine", "RUNNING")
-    for plan, given in (("smoke", ["seed=1"]), ("weekly", [])):
-        with pytest.raises(SettingsError, match="--name: mine is an execution of smoke already"):
-            start(plan, given, replace(options, name="mine"), wait=False)
+    for plan, given, version in (("smoke", ["seed=1"], None), ("weekly", [], None), ("smoke", [], "v1")):
+        with pytest.raises(SettingsError, match="--name: mine is an execution of smoke, version v2, already"):
+            start(plan, given, replace(options, name="mine", version=version), wait=False)
     assert not admin.created
 
 
