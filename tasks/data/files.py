@@ -153,7 +153,7 @@ def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     with path.open("rb") as file:
         start = file.read(_START)
         file.seek(len(BOM_UTF8) if start.startswith(BOM_UTF8) else 0)
-        if path.suffix == ".json" and start.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
+        if start.removeprefix(BOM_UTF8).lstrip().startswith(b"["):
             values = _parse_json(file.read(), name)
             yield from ((f"{name}, row {number}", value) for number, value in enumerate(values))
             return
@@ -169,7 +169,7 @@ def _parse_json(content: bytes, place: str) -> Any:
         raise DataError(f"{place}: not UTF-8 ({error.reason} at byte {error.start}). Save the file as UTF-8.") from None
     except (ValueError, RecursionError) as error:
         start = content[:80].decode(errors="replace")
-        fix = "Write one JSON object in a line, or in a .json file one list of objects."
+        fix = "Write one JSON object in a line, or one list of objects."
         raise DataError(f"{place}: not JSON ({error}): {start!r}. {fix}") from None
 
 

@@ -17,6 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pydantic import ValidationError
+
 from tasks.errors import ArtifactError, DamagedError
 from tasks.process.provenance import commit, execution, gpu_models, gpus, packages, process, waits
 from tasks.settings.base import STORES, Settings, is_place, local_path
@@ -320,8 +322,8 @@ class Store:
         check_schema(name, text)
         try:
             manifest = Manifest.model_validate_json(text)
-        except ValueError as error:
-            return DamagedError.of(name, "not a manifest", RESTORE, str(error))
+        except ValidationError as error:
+            return DamagedError.of(name, "not a manifest", RESTORE, error.errors()[0]["msg"])
         if manifest.ref.folder != ref.folder:
             return DamagedError.of(name, f"that of {manifest.ref}", RESTORE)
         if (content := content_digest(manifest.kind, manifest.files, manifest.parents)) != manifest.digest:

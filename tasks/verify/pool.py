@@ -85,7 +85,7 @@ def _kind_of(settings: VerifySettings) -> _Kind:
             patience=PATIENCE * settings.deadline_seconds,
             setting=f"verify.function: {settings.function}",
             start_fix=f"Fix the function or its module, or raise verify.memory_mib ({memory_mib}) if it needs more.",
-            failures_fix=f"The log has the first traceback of {settings.function}. To fix it: correct the function, "
+            failures_fix=f"The log has the first error of {settings.function}. To fix it: correct the function, "
             f"raise verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, raise verify.memory_mib "
             f"({memory_mib}) if it needs more, or raise",
         )
@@ -242,7 +242,7 @@ class Verifier(AbstractContextManager["Verifier"]):
             for job, judgement in self._collect():
                 judgements[job] = judgement
                 failures += times[job] * (judgement.outcome in FAILURES)
-                if judgement.error and not self._shown_error:
+                if judgement.error and self._kind.find is None and not self._shown_error:
                     self._shown_error = True
                     logger().warning("verify: the first error of the function:\n%s", judgement.error)
                 progress.advance(times[job], note=f"{failures} not judged" if failures else "")
@@ -387,8 +387,9 @@ class _Worker:
         if jobs and not self._spent:
             self._ends[jobs[0]] += 1
             if status not in (None, *_FROM_OUTSIDE) or self._ends[jobs[0]] >= _TRIES:
-                outcome = Outcome.TIMEOUT if status in (None, -signal.SIGPROF) else Outcome.CRASHED
-                failed = [(jobs.pop(0), Judgement(outcome))]
+                timeout = status in (None, -signal.SIGPROF)
+                error = None if timeout else f"the process that called it ended with status {status}"
+                failed = [(jobs.pop(0), Judgement(Outcome.TIMEOUT if timeout else Outcome.CRASHED, None, error))]
         self._waiting.extendleft(reversed(jobs))
         return failed
 

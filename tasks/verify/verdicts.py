@@ -53,7 +53,7 @@ class Judgement(NamedTuple):
     reward: float | None = None
     """The number that a user's function returned; None where the reward follows from the outcome."""
     error: str | None = None
-    """The traceback of a function that raised."""
+    """The traceback of a function that raised, or how its process ended."""
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_
         reward = float(value)
         struct.pack("<f", reward)  # Rewards are stored as 32-bit floats; this raises if the number is too large.
         return Judgement(Outcome.CORRECT if reward >= correct_from else Outcome.WRONG, reward)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # Such as SystemExit, and the panics of libraries in Rust.
         text = "".join(traceback.format_exception(error)).rstrip().encode("ascii", "backslashreplace").decode()
         return Judgement(Outcome.CRASHED, None, text[-_LONGEST_ERROR:])
 

@@ -135,9 +135,9 @@ BAD_ROWS = [
         r"line 2: the same prompt as .*line 1\. Remove one of them\. 1 of 2 rows",
     ),
     ('{"prompt_id": 7, "prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id '7' is also that of"),
-    ("[1]\n", "line 1: .* is not an object"),
-    ("{oops\n", "line 1: not JSON .*'{oops.*'. Write one JSON object in a line, or in a .json file one list"),
-    ("[" * 99999, "line 1: not JSON .maximum recursion"),
+    ("[1]\n", "row 0: '1' is not an object"),
+    ("{oops\n", "line 1: not JSON .*'{oops.*'. Write one JSON object in a line, or one list"),
+    ("[" * 99999, "bad.jsonl: not JSON .maximum recursion"),
     ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: not JSON .Exceeds the limit"),
     ('{"prompt": "a", "answer": null}', "line 1: answer is empty or null. Fill"),
     ('{"prompt": "a", "gold": {"text": 1}}', r"no field 'answer'; found \['gold.text', 'prompt'\].*source.answer"),
@@ -199,7 +199,7 @@ def test_prompts_that_come_again_under_other_ids_are_counted(store: Store, tmp_p
 
 
 def test_a_byte_order_mark_is_no_part_of_a_file(store: Store, tmp_path: Path) -> None:
-    for name, text in (("a.jsonl", ROW), ("b.json", f"[{ROW}]")):
+    for name, text in (("a.jsonl", ROW), ("b.json", f"[{ROW}]"), ("c.jsonl", f"[{ROW}]")):
         (tmp_path / name).write_text(text, encoding="utf-8-sig")
         (read,) = training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
         assert read["prompt"] == "caf\u00e9"

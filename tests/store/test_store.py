@@ -99,7 +99,7 @@ def test_a_writer_in_another_container_of_the_same_host_name_is_left_alone(store
         ("sub/data.txt", None, r"sub/data\.txt: missing"),
         ("manifest.json", None, r"manifest\.json: missing, so prompts/.* is not in this store"),
         ("manifest.json", '{"schema_version": 99}', "schema version 99; this code reads 1"),
-        ("manifest.json", '{"schema_version": 1}', r"manifest\.json: not a manifest"),
+        ("manifest.json", '{"schema_version": 1}', r"manifest\.json: not a manifest \(Field required\)"),
     ],
 )
 def test_damaged_and_missing_files_are_named(store: Store, name: str, text: str | None, message: str) -> None:

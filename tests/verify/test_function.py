@@ -16,7 +16,7 @@ from tasks.verify.verdicts import Judgement
 from tasks.verify.worker import judgement_of
 
 ENDS: dict[str, tuple[str, Outcome, float | None]] = {
-    "raises": ("raise KeyError(answer)", Outcome.CRASHED, None),
+    "raises": ("raise KeyboardInterrupt(answer)", Outcome.CRASHED, None),
     "loops": ("while True: pass", Outcome.TIMEOUT, None),
     "eats": ("held.append(bytearray(8 << 30))", Outcome.CRASHED, None),
     "exits": ("sys.exit(0)", Outcome.CRASHED, None),
@@ -72,7 +72,7 @@ def test_the_end_of_a_reward_function_has_its_outcome(capsys: pytest.CaptureFixt
     assert [(one.outcome, one.reward) for one in again] == [(Outcome.CRASHED, None), (Outcome.CORRECT, 1.5)]
     told = capsys.readouterr().out
     assert told.count("Traceback") == told.count("which is the reward 0, for 1 response, and -0.5 for another") == 1
-    assert "KeyError: 'A'" in told
+    assert "KeyboardInterrupt: A" in told
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_a_source_that_changed_after_the_settings_were_read_is_refused(file: Pat
         Verifier(settings)
 
 
-def test_a_function_that_fails_on_the_first_prompt_is_refused_before_anything_is_generated() -> None:
-    good, *bad = ({"prompt_id": "a", "prompt": "P", "answer": answer} for answer in ("42", "raises", "loops"))
-    settings = function_settings()
-    source = SourceSettings(path="mine.jsonl")
+def test_a_function_that_fails_on_the_first_prompt_is_refused_before_anything_is_generated(capsys) -> None:
+    good, *bad = ({"prompt_id": "a", "prompt": "P", "answer": answer} for answer in ("42", "dies", "loops"))
+    settings, source = function_settings(), SourceSettings(path="mine.jsonl")
     assert unreadable_golds([good, *bad], source, settings, "mine") == {}
     for row, outcome in zip(bad, ("crashed", "timeout"), strict=True):
         with pytest.raises(SettingsError, match=f"called with the first prompt.*'{row['answer']}': {outcome}"):
             unreadable_golds([row], source, settings, "mine")
+    assert "error of the function:\nthe process that called it ended with status 3" in capsys.readouterr().out
