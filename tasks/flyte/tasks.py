@@ -70,7 +70,7 @@ def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) ->
     return verify_rollouts
 
 
-@step("17", role="train", trains=True)
+@step("18", role="train", trains=True)
 def optimize(
     inputs: Keyed[OptimizeInputs],
     reference: Artifact,
@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("32", role="train", judges=True, trains=True, colocated=True)
+@step("33", role="train", judges=True, trains=True, colocated=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:

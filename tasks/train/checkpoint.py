@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,8 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
 
     With ``lora`` the previous policy is the base policy; the adapters are written, and merged with its weights.
     """
-    weights = distributed.gather_on_rank0(backend.weights())
+    named = backend.weights() if lora is not None else chain(backend.weights(), backend.frozen())
+    weights = distributed.gather_on_rank0(named)
     if distributed.rank() > 0:
         return
     if lora is not None:

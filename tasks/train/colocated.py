@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -190,10 +191,10 @@ class Colocated:
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""
         with self.phase("switch"):
-            weights = self.trainer.backend.weights()
-            if self.optimize.lora is not None:
-                weights = merge_adapters(self.trainer.backend.frozen(), dict(weights), self.optimize.lora)
-            self.engine.update_weights(weights)
+            weights, frozen = self.trainer.backend.weights(), self.trainer.backend.frozen()
+            lora = self.optimize.lora
+            named = merge_adapters(frozen, dict(weights), lora) if lora is not None else chain(weights, frozen)
+            self.engine.update_weights(named)
 
     def to_training(self) -> None:
         """Let the engine rest, so that the trainer has the memory."""

@@ -40,9 +40,13 @@ PACKABLE: dict[str, PretrainedConfig] = {
         "gemma3_text", **HEADS, sliding_window=4, query_pre_attn_scalar=8, tie_word_embeddings=False
     ),
     "experts": shaped("qwen3_moe", **HEADS, **EXPERTS),
+    "a bias of the router in a buffer": shaped(
+        "glm4_moe", **HEADS, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1
+    ),
     "logits divided": shaped("granite", **SHAPE, logits_scaling=6.0),
     "logits multiplied": shaped("cohere", **SHAPE, logit_scale=0.25),
     "logits with a bias": shaped("phi", **SHAPE),
+    "a weight that is never trained": shaped("hrm_text", **SHAPE),
 }
 PADDED: dict[str, PretrainedConfig] = {
     "convolution and recurrence": shaped("mamba", **LAYERS, state_size=8),

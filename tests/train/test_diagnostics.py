@@ -162,15 +162,6 @@ def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> 
     assert [row["ratio"] for row in examples[:2]] == [[1.0] * len(row["ratio"]) for row in examples[:2]]
 
 
-def test_best_and_worst_are_of_one_group(small: Small, responses: Responses) -> None:
-    examples = train(small, responses, objective=SENSITIVE)[1].examples
-    for best, worst in zip(examples[::2], examples[1::2], strict=True):
-        assert best["prompt_token_ids"] == worst["prompt_token_ids"]
-        assert (best["reward"], worst["reward"]) == (1.0, 0.0)
-        assert best["advantage"] > 0 > worst["advantage"]
-        assert best["update"] == worst["update"]
-
-
 def test_examples_change_neither_weights_nor_diagnostics(
     small: Small, responses: Responses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +187,7 @@ def assert_close_rows(ones: list[Row], others: list[Row], within: float) -> None
     [
         (REWARDS, 12 * [0], [], [(1.0, 0), (0.0, 0)]),
         # The first group with a vetoed token.
-        (REWARDS, [0, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0], [], [(1.0, 0), (0.0, 2)]),
+        (REWARDS, [0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 0, 0], [], [(1.0, 1), (0.0, 2)]),
         # Groups of one reward only where there is no other, also where the veto took tokens of them.
         ([[math.nan] * 3], 3 * [0], [], [(None, 0)]),
         (REWARDS[:2], [3, 3, 3, 0, 0, 0], [], [(1.0, 0), (0.0, 0)]),

@@ -62,10 +62,11 @@ def test_fifty_times_the_responses_take_a_few_bytes_each(tmp_path: Path, pool: p
 
 
 def test_streamed_responses_are_those_of_whole_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.train.batches.ROWS_AT_ONCE", 500)  # It is no multiple of the group size.
-    streamed = read(paths := stored(tmp_path, 4_000), tmp_path)
+    paths = stored(tmp_path, 4_000)
     tables = [pa.concat_tables(stream_table(path)) for path in paths]
     whole = collect([tables[0]], [tables[1].slice(0, 1001), tables[1].slice(1001)], GROUP_SIZE)
+    monkeypatch.setattr("tasks.train.batches.ROWS_AT_ONCE", 500)  # It is no multiple of the group size.
+    streamed = read(paths, tmp_path)
     assert streamed.reward_R.tolist() == tables[1]["reward"].to_pylist()
     for name in ("reward_R", "group_R", "truncated_R"):
         assert np.array_equal(getattr(streamed, name), getattr(whole, name))

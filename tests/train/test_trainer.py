@@ -38,11 +38,11 @@ def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses
 
 def test_the_mismatch_is_a_mean_over_the_tokens_of_all_refreshes(small: Small, responses: Responses) -> None:
     trainer, results = trainer_of(small, objective={"data": {"zero_variance": "drop"}}), StageResults(96, 6)
-    trainer.train(responses, batches(responses), 0, results)
+    trainer.train(engine_of(responses, responses.engine_logp.flat + np.float32(0.01)), batches(responses), 0, results)
     mean = results.facts()["logp_mismatch"]
     all_correct = replace(responses, reward_R=np.ones_like(responses.reward_R))  # No token is left.
     trainer.train(all_correct, batches(responses), 0, results)
-    assert results.logp_mismatch_max > results.facts()["logp_mismatch"] == mean > 0
+    assert results.logp_mismatch_max > results.facts()["logp_mismatch"] == mean == pytest.approx(0.01, rel=1e-3)
 
 
 def test_the_split_into_micro_batches_changes_nothing(small: Small, responses: Responses) -> None:
@@ -121,11 +121,11 @@ def test_an_update_takes_whole_groups_and_a_stage_every_response_once(responses:
     for rows in plan:
         groups, counts = np.unique(responses.group_R[rows], return_counts=True)
         assert (len(groups), set(counts)) == (4, {GROUP})
-    assert [rows.tolist() for rows in plan] == [rows.tolist() for rows in plan_batches(responses, 16, (3, 1))]
+    assert responses.truncated_R.tolist() == [responses.response_tokens[row][-1] != 1 for row in range(48)]
     assert group_order(12, (3, 1)).tolist() != group_order(12, (3, 2)).tolist()
 
 
-@pytest.mark.parametrize("size", [18, 20])
+@pytest.mark.parametrize("size", [6, 20])
 def test_updates_that_would_cut_a_group_or_leave_a_rest_are_refused(responses: Responses, size: int) -> None:
     with pytest.raises(DataError, match="responses_per_update"):
         plan_batches(responses, size, (0, 0))
@@ -194,7 +194,7 @@ def test_zero_advantages_are_an_error_at_the_end_of_a_stage_alone(small: Small, 
 
 def test_the_error_names_the_mean_reward_of_all_refreshes(small: Small, responses: Responses) -> None:
     trainer, plan = trainer_of(small), batches(responses)
-    correct, wrong = (replace(responses, reward_R=np.full(48, reward, np.float32)) for reward in (1, 0))
+    correct, wrong = (replace(responses, reward_R=np.float32([reward] * 47 + [np.nan])) for reward in (1, 0))
     results = trainer.train(correct, plan[:1], 0, StageResults(96, 2))
     with pytest.raises(NothingToLearnError, match=r"24 of the 24 groups of 2 updates .*mean reward is 0\.500"):
         trainer.train(wrong, plan[:1], 0, results)
@@ -223,10 +223,11 @@ def test_generation_settings_are_copied_unchanged(base: Path, tmp_path: Path, ge
     file.unlink(missing_ok=True)
     if generation is not None:
         file.write_text(json.dumps(generation))
-    (other / "preprocessor_config.json").write_text("{}")
+    for name in (copied := ("preprocessor_config.json", "chat_template.jinja", "own.py")):
+        (other / name).write_text("{}")
     save_policy(saved, load_trainer(other, settings(), LONGEST, 0).backend, other)
     assert stop_token_ids(saved) == stop_token_ids(other)
     copy = saved / file.name
     assert copy.read_bytes() == file.read_bytes() if generation is not None else not copy.exists()
-    assert (saved / "preprocessor_config.json").read_text() == "{}"
+    assert all((saved / name).read_text() == "{}" for name in copied)
     load_model(saved)
