@@ -41,7 +41,7 @@ PACKABLE: dict[str, PretrainedConfig] = {
     ),
     "experts": shaped("qwen3_moe", **HEADS, **EXPERTS),
     "a bias of the router in a buffer": shaped(
-        "glm4_moe", **HEADS, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1
+        "glm4_moe", **HEADS, **EXPERTS, n_routed_experts=4, first_k_dense_replace=1
     ),
     "logits divided": shaped("granite", **SHAPE, logits_scaling=6.0),
     "logits multiplied": shaped("cohere", **SHAPE, logit_scale=0.25),
