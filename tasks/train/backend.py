@@ -48,7 +48,7 @@ def convert_parameters(model: PreTrainedModel, dtype: str) -> None:
 
 
 def frozen_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Return the parameters that updates do not change, by name: those beside adapters."""
+    """Return the parameters that updates do not change, by name: all beside adapters, or the model's own."""
     return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
