@@ -60,7 +60,7 @@ def render_page(
         count=len(runs),
         figures=partial(_figures_of_kind, figures),
         baselines=[system for system in result.systems if system != result.reference],
-        sentences=[_sentence(result, test) for test in result.tests if test.benchmark == MEAN],
+        sentences=[_sentence(result, test, runs) for test in result.tests if test.benchmark == MEAN],
         tables={name: (title, _cells(table)) for name, (title, table) in tables(result).items()},
         laboratory=[(one.title, _cells(arms_table(one))) for one in laboratory if one.part in OF_THE_PAPER],
         different=_cells(different),
@@ -88,7 +88,7 @@ def _figures_of_kind(figures: Mapping[str, Picture], kind: str, model: str = "")
     return {name: one for name, one in figures.items() if name.split("-")[0] == kind and one.model == model}
 
 
-def _sentence(result: ReproductionResult, test: PairedTest) -> str:
+def _sentence(result: ReproductionResult, test: PairedTest, runs: Sequence[SystemRun]) -> str:
     """Return a sentence that compares the reference with a baseline."""
     if test.equivalent:
         verdict = "matches"
@@ -98,10 +98,11 @@ def _sentence(result: ReproductionResult, test: PairedTest) -> str:
         verdict = "does not differ significantly from"
     # The last cell of a system is that of the mean, or of the only benchmark.
     cells = {one.system: one for one in result.cells if one.model == test.model}
-    both = [cells[system] for system in (result.reference, test.baseline) if system in cells]
+    both = (result.reference, test.baseline)
+    ours, theirs = ({run.seed for run in runs if (run.model, run.system) == (test.model, system)} for system in both)
     # Means over other seeds would contradict the difference, which is that of the common seeds.
-    alike = len({len(cell.by_seed) for cell in both}) == 1
-    levels = " against ".join(share_with_interval(cell.accuracy) for cell in both) + ", " if alike else ""
+    known = [share_with_interval(cells[system].accuracy) for system in both] if cells and ours == theirs else []
+    levels = f"{' against '.join(known)}, " if known else ""
     speeds = [_speed(one) for one in result.speeds if (one.model, one.baseline) == (test.model, test.baseline)]
     where = "Over all models" if test.model == ALL else f"With {test.model}"
     ends = f"{points(test.difference.low)} to {points(test.difference.high)}"
