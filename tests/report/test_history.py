@@ -2,27 +2,27 @@ import numpy as np
 import pytest
 
 from tasks.errors import DataError
-from tasks.report.history import load_history
+from tasks.report.history import load_history, resolved_settings
 from tasks.report.step import draw_page
 from tests.report.pages import words
 from tests.report.synthetic import make_run
 
 
 def test_the_history_of_a_whole_run(mu_grpo):
-    settings = {"rollout": {"temperature": 0.5}}  # of a run that goes on from the first stage of another one
-    history = load_history(mu_grpo.store, mu_grpo.evaluations[::-1], settings=settings, trained_from=1)
+    settings = {"rollout": {"temperature": 0.5}, "prompts": {"path": "mine"}}  # goes on from another run's first stage
+    history = load_history(mu_grpo.store, mu_grpo.evaluations[::-1], seed=7, settings=settings, trained_from=1)
     assert [stage.rollouts[0].settings["temperature"] for stage in history.stages] == [1.0, 0.5, 0.5, 0.5]
     evaluated = {policy.label: policy.updates for policy in history.evaluated}
     assert [*evaluated.items()] == [("base", 0), ("stage 1", 32), ("stage 2", 64), ("stage 3", 96), ("stage 4", 128)]
-    assert history.boundaries == [32, 64, 96]
     spans = [(stage.first_update, stage.last_update, len(stage.rollouts)) for stage in history.stages]
     assert spans == [(32 * stage + 1, 32 * stage + 32, 2) for stage in range(4)]
     assert history.stages[0].verdicts.facts["outcomes"]["no_answer"] == 11
     assert np.array_equal(history.updates["update"], np.arange(1, 129))
     assert np.isnan(history.updates["trigger_position"][:32]).tolist() == [True] + [False] * 31  # null in the first
-    assert (history.algorithm, history.updates_per_rollout, history.seed) == ("mu_grpo", 32, 0)
-    last = history.evaluated[-1]
-    assert (last.problems, last.headline, history.benchmarks) == (40, "avg@4", ["held_out"])
+    assert (history.algorithm, history.updates_per_rollout, history.seed) == ("mu_grpo", 32, 7)
+    assert (history.boundaries, history.benchmarks) == ([32, 64, 96], ["held_out"])
+    last, prompts = history.evaluated[-1], resolved_settings(history)["prompts"]
+    assert (last.problems, last.headline, prompts) == (40, "avg@4", {"path": "mine"})
     # Held-out and four training prompt sets, five policies, eight shards, four verdicts, five evaluations.
     assert len(history.manifests) == 27
 
