@@ -47,9 +47,9 @@ def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
 
 def test_a_summary_of_another_version_is_made_again(tmp_path):
     run = make_run(tmp_path, 1)
-    other = {"summary.json": '{"algorithm": "mu_grpo", "rows": []}'}
-    report = write(run.store, "report", other, parents={"evaluations": run.evaluations})
-    assert summarise(run.store, report, []).evaluated == summary_of(run).evaluated
+    report = write(run.store, "report", {"summary.json": '{"rows": []}'}, parents={"evaluations": run.evaluations})
+    made = summarise(run.store, report, []).model_copy(update={"gpu_seconds": {"x": 9e3}, "later_updates": 5})
+    assert (made.evaluated, len(re.findall("37 updates|2.50 GPU-hours", str(made)))) == (summary_of(run).evaluated, 2)
 
 
 def compared(summary: RunSummary, **settings: object) -> ComparedRun:
