@@ -2,7 +2,7 @@ r"""Workflow that evaluates a stored policy on any benchmarks.
 
 pyflyte run workflows/evaluation.py evaluation --store runs/tiny-cpu \
   --evaluate '{"max_new_tokens": 32}' --prompts '{"arithmetic": {"levels": [2]}, "prompts_per_stage": 512}'
-pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"max_new_tokens": 2560, \
+pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"max_new_tokens": 2560,
   "benchmarks": ["aime25", "math500"]}' --prompts '{"path": "problems.jsonl", "prompts_per_stage": 512}'
 """
 

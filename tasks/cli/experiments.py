@@ -23,7 +23,9 @@ def laboratory(
         typer.Argument(help="a: the clipping dilemma; b: harmful tokens; c: threshold and stages; d: all presets."),
     ],
     quick: Annotated[bool, typer.Option(help="Run a miniature on one seed, which proves nothing.")] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings file; default: configs/laboratory.yaml.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help=f"Settings file; default: {FULL.config}, with --quick {QUICK.config}.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of parallel runs; default: one per core.")] = None,
     overrides: Annotated[str, typer.Option(help="Single fields to override in every run.")] = "",
     docs: Annotated[Path | None, typer.Option(help="Page whose table and figure of this part to update.")] = None,
@@ -65,12 +67,10 @@ def reproduction(
     text: OverridesOption = "",
     store: Annotated[str | None, typer.Option(help="Store of the runs; default: the store in the file.")] = None,
     page: Annotated[
-        Path | None,
-        typer.Option(help="Folder for an HTML page about the finished runs, and its figures."),
+        Path | None, typer.Option(help="Folder for an HTML page about the finished runs, and its figures.")
     ] = None,
     docs: Annotated[
-        Path | None,
-        typer.Option(help="Markdown page whose tables and figures between the marks to update."),
+        Path | None, typer.Option(help="Markdown page whose tables and figures between the marks to update.")
     ] = None,
 ) -> None:
     """Compare the finished runs of a reproduction, and name the missing ones."""

@@ -88,8 +88,7 @@ def preflight(
     overrides: Overrides = None,
     text: OverridesOption = "",
     deployment: Annotated[
-        Path | None,
-        typer.Option(help="File of configs/deployments; default: the file in MU_GRPO_DEPLOYMENT."),
+        Path | None, typer.Option(help="File of configs/deployments; default: the file in MU_GRPO_DEPLOYMENT.")
     ] = None,
     kubeconfig: Annotated[
         Path | None,
@@ -104,7 +103,7 @@ def preflight(
 ) -> None:
     """Check whether a run can start on a cluster, and name what prevents it. Changes nothing in the cluster.
 
-    The exit status is 1 if something prevents a run.
+    The exit code is 1 if something prevents a run.
     """
     from tasks.cli.preflight import failed, preflight_json, preflight_table
     from tasks.cluster.api import Target
@@ -143,7 +142,7 @@ def start(
     version: Annotated[str | None, typer.Option(help="Version of the plan; default: the latest.")] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the execution; default: chosen by Flyte. An existing execution is followed."),
+        typer.Option(help="Name of the execution; default: chosen by Flyte. If it exists, --wait only follows it."),
     ] = None,
     overwrite_cache: Annotated[
         bool,
@@ -152,7 +151,7 @@ def start(
 ) -> None:
     """Start a launch plan on the Flyte of a cluster, and print a link to its execution.
 
-    With --wait, the exit status is 1 if the execution fails.
+    With --wait, the exit code is 1 if the execution fails.
     """
     from tasks.cli.start import Options
     from tasks.cli.start import start as begin
@@ -243,7 +242,7 @@ def check(
 ) -> None:
     """Check the digests of all files of artifacts and of their lineage.
 
-    The exit status is 1 if a file is damaged or missing.
+    The exit code is 1 if a file is damaged or missing.
     """
     from tasks.cli.store import check_tables
     from tasks.stored.check import check_store
@@ -285,8 +284,7 @@ def report(
     seed: Seed = None,
     algorithm: Algorithm = None,
     page: Annotated[
-        Path | None,
-        typer.Option(help="File to write; default: the store, or ./report.html for an unfinished run."),
+        Path | None, typer.Option(help="File to write; default: the store, or ./report.html for an unfinished run.")
     ] = None,
 ) -> None:
     """Render the page of a run again and print its summary, also for an unfinished run."""

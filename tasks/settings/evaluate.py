@@ -23,7 +23,7 @@ class EvaluationSettings(Settings):
     max_new_tokens: int = Field(ge=1)
     """Largest length of a response to a problem, in tokens."""
     temperature: Number = Field(1.0, ge=0.01)
-    """Sampling temperature. Values near 0 would overflow; ``greedy`` samples the most probable tokens."""
+    """Sampling temperature. Values near 0 would overflow; ``greedy`` takes the most probable tokens."""
     greedy: bool = True
     """Generate one greedy response to every problem, too, on the benchmarks whose own ``greedy`` is true."""
     engine: EngineSettings | None = None
