@@ -24,7 +24,8 @@ def laboratory(
     ],
     quick: Annotated[bool, typer.Option(help="Run a miniature on one seed, which proves nothing.")] = False,
     config: Annotated[
-        Path | None, typer.Option(help=f"Settings file; default: {FULL.config}, with --quick {QUICK.config}.")
+        Path | None,
+        typer.Option(help="Settings file; default in configs/: laboratory.yaml, with --quick laboratory-quick.yaml."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of parallel runs; default: one per core.")] = None,
     overrides: Annotated[str, typer.Option(help="Single fields to override in every run.")] = "",
