@@ -168,11 +168,6 @@ class Store:
             )
         return cls(StoreRef(uri=address, id=parsed.id))
 
-    @property
-    def storages(self) -> list[Storage]:
-        """The store's folder; on S3 its local copy and then its bucket."""
-        return [self.local] if self.remote is None else [self.local, self.remote]
-
     @contextmanager
     def write(
         self, kind: Kind, *, settings: Mapping[str, Any] | Settings, parents: Parents, seed: int
@@ -252,10 +247,6 @@ class Store:
                 self.remote.write(key, text)
         return ref
 
-    def write_note(self, name: str, text: str) -> None:
-        """Write or overwrite a small file outside artifacts, which has no local copy, because others may change it."""
-        self.original.write(name, text.encode())
-
     def delete(self, *names: str, keys: Collection[str] = ()) -> list[str]:
         """Delete folders and files with their local copies; manifests go first: half-deleted artifacts do not count.
 
@@ -268,8 +259,9 @@ class Store:
         copies = [key for name in names for key in self.local.listing(name) or [name]]
         refused: list[str] = []
         for manifests in (True, False):
-            for storage, its_keys in zip(self.storages, (copies, keys), strict=False):
-                refused += storage.delete([key for key in its_keys if key.endswith(f"/{MANIFEST}") is manifests])
+            self.local.delete([key for key in copies if key.endswith(f"/{MANIFEST}") is manifests])
+            if self.remote is not None:
+                refused += self.remote.delete([key for key in keys if key.endswith(f"/{MANIFEST}") is manifests])
             if refused:
                 break
         return refused
@@ -312,8 +304,8 @@ class Store:
     def _read_copy(self, key: str) -> bytes | None:
         """Return the content of a manifest, from the local copy if there is one; None when there is no file."""
         content = self.local.read(key)
-        # A local copy that a power failure damaged is not JSON.
-        return self.remote.read(key) if self.remote and not _is_json(content) else content
+        # A power failure can have damaged the local copy.
+        return self.remote.read(key) if self.remote and Manifest.parse(content) is None else content
 
     def _parse_manifest(self, ref: ArtifactRef, text: bytes | None) -> Manifest | DamagedError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
@@ -413,13 +405,6 @@ def _cache() -> Path:
     """Return the folder of the local copies of stores on S3."""
     base = os.environ.get("MU_GRPO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "mu-grpo"
     return local_path(base)
-
-
-def _is_json(text: bytes | None) -> bool:
-    try:
-        return text is not None and bool(json.loads(text))
-    except ValueError:
-        return False
 
 
 def _unwrap(result: Manifest | DamagedError) -> Manifest:

@@ -70,7 +70,7 @@ def run_once(
             made = logic(store, *inputs, **named)
             store.progress.check_lease()
             record = MadeRecord(artifacts=made)
-            store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
+            store.original.write(f"{MADE}/{key}.json", record.model_dump_json().encode())
         store.progress.clear()
     return made
 

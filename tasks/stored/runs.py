@@ -210,7 +210,7 @@ def write_run_record(store: Store, report: ArtifactRef, settings: RunSettings) -
         "report": report.digest,
         "stages": run_digests(store, report),
     }
-    store.write_note(f"{RUNS}/{report.digest[:16]}.json", json.dumps(record, indent=1))
+    store.original.write(f"{RUNS}/{report.digest[:16]}.json", json.dumps(record, indent=1).encode())
 
 
 def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:

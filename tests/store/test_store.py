@@ -75,7 +75,7 @@ with store.write("prompts", settings={}, parents={}, seed=0) as draft:
     die()
 """
     run_until_killed(store, code)
-    run_until_killed(store, "from tasks.store import files; files.flush = die; store.write_note('a.json', '')")
+    run_until_killed(store, "from tasks.store import files; files.flush = die; store.original.write('a.json', b'')")
     assert store.manifests("prompts") == []
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         assert len(list((store.root / "staging").iterdir())) == 3
