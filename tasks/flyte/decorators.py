@@ -80,7 +80,21 @@ def _cached(declared: Callable[..., Logic[Made]], version: str) -> Callable[...,
     @wraps(declared)
     def run(**inputs: Any) -> Made:
         store, determining, rest = arguments(logic := declared(**inputs), inputs)
-        return _once(store, declared.__name__, version, logic, determining, rest)
+        name, started = declared.__name__, time.time()
+        run_once: Callable[..., Any] = work.run_once
+        if is_group_member():
+            from tasks.train.distributed import run_once_in_group
+
+            run_once = run_once_in_group  # It returns None in followers, whose result Elastic ignores.
+        try:
+            made: Made = run_once(store, name, version, logic, *determining, **rest)
+        except UserError as error:
+            if not is_group_member():  # The parent of the group shows the deck.
+                decks.show_unfinished(name, determining, error, started)
+            raise
+        if made is not None:
+            decks.show(store, name, made, started)
+        return made
 
     hints = get_type_hints(declared, include_extras=True)
     _, result = get_args(hints["return"])
@@ -108,26 +122,6 @@ def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, 
     _, *parameters = inspect.signature(logic).parameters
     determining = [values.pop(name) for name in parameters if name not in not_in_key]
     return store, determining, values
-
-
-def _once(
-    store: StoreRef, name: str, version: str, logic: Logic[Made], determining: list[Any], rest: Mapping[str, Any]
-) -> Made:
-    started = time.time()
-    run_once: Callable[..., Any] = work.run_once
-    if is_group_member():
-        from tasks.train.distributed import run_once_in_group
-
-        run_once = run_once_in_group  # It returns None in followers, whose result Elastic ignores.
-    try:
-        made: Made = run_once(store, name, version, logic, *determining, **rest)
-    except UserError as error:
-        if not is_group_member():  # The parent of the group shows the deck.
-            decks.show_unfinished(name, determining, error, started)
-        raise
-    if made is not None:
-        decks.show(store, name, made, started)
-    return made
 
 
 def uncached(function: F, role: Role = "cpu") -> F:

@@ -320,13 +320,10 @@ class Execution:
             key = f"{execution.name} {node.id.node_id}"
             if node.metadata.spec_node_id in _ENDS or node.id.node_id in _ENDS:
                 continue
-            if key not in self._ended:
-                expanded = tuple(self._expand(node, path))
-                if expanded[0].phase not in ENDED:
-                    yield from expanded
-                    continue
+            expanded = self._ended.get(key) or tuple(self._expand(node, path))
+            if expanded[0].phase in ENDED:
                 self._ended[key] = expanded
-            yield from self._ended[key]
+            yield from expanded
 
     def _expand(self, node: NodeExecution, path: tuple[str, ...]) -> Iterator[Node]:
         """Yield a node, then the nodes inside it."""

@@ -180,15 +180,10 @@ class Verifier(AbstractContextManager["Verifier"]):
         Raises:
             SettingsError: a worker cannot start.
         """
-        extracted_R: list[Extracted] = []
-        jobs_R: list[Job | Outcome] = []
-        for gold, response, *prompt in inputs:
-            extracted, job = self._job(gold, response, *prompt)
-            extracted_R.append(extracted)
-            jobs_R.append(job)
-        times = Counter(job for job in jobs_R if not isinstance(job, Outcome))
-        with bar(title, len(jobs_R)) as progress:
-            progress.advance(len(jobs_R) - times.total())
+        found_R = [self._job(gold, response, *prompt) for gold, response, *prompt in inputs]
+        times = Counter(job for _, job in found_R if not isinstance(job, Outcome))
+        with bar(title, len(found_R)) as progress:
+            progress.advance(len(found_R) - times.total())
             try:
                 judgements = self._judge(times, progress)
             except BaseException:
@@ -196,7 +191,7 @@ class Verifier(AbstractContextManager["Verifier"]):
                 raise
         verdicts_R = [
             Verdict.of(Judgement(job) if isinstance(job, Outcome) else judgements[job], extracted)
-            for job, extracted in zip(jobs_R, extracted_R, strict=True)
+            for extracted, job in found_R
         ]
         self._warn_of_unanswered(verdicts_R)
         return verdicts_R
