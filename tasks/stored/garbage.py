@@ -26,7 +26,6 @@ from tasks.store.lineage import Contents, read_contents
 from tasks.store.records import Manifest
 from tasks.stored.runs import run_key
 
-_HOUR = 3600.0
 _ITEMS_AT_ONCE = 250
 """Number of items that are deleted together on S3. Work that begins is noticed between two such batches."""
 _LOCKS = "leases"
@@ -90,7 +89,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
                 f"deleted. `mu-grpo check --store {shlex.quote(store.ref.uri)}` says how to fix it; or delete its "
                 "folder, and the reports of finished runs that descend from it."
             )
-        before = time.time() - hours * _HOUR
+        before = time.time() - hours * 3600
         young = [name for name in artifacts if _changed(contents, name) > before]
         in_use = contents.ancestors(artifacts if work.keys else young) & artifacts
         sets = {shard_set(contents.manifests[name]) for name in in_use} - {None}

@@ -232,7 +232,6 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    """Return a description of this machine."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.is_file() else []
     return {

@@ -235,7 +235,6 @@ def _used_names(tree: ast.AST) -> set[str]:
 
 
 def _bound_names(tree: ast.AST) -> set[str]:
-    """Return the names that code binds."""
     names = set()
     for node in ast.walk(tree):
         match node:
