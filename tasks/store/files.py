@@ -193,8 +193,8 @@ class Folder:
         """Return the SHA-256 of a file; None when there is none."""
         return _digest(self._root / key)
 
-    def delete(self, keys: Sequence[str]) -> list[str]:
-        """Delete files, then the empty folders below an area; return no key, because a failure raises OSError."""
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete files, then the empty folders below an area."""
         for key in keys:
             path = self._root / key
             if not path.is_dir():
@@ -202,7 +202,6 @@ class Folder:
             for folder in [path, *path.parents][: key.count("/")]:
                 with suppress(OSError):  # Not empty yet.
                     folder.rmdir()
-        return []
 
 
 def _raise_unless_gone(error: OSError) -> None:

@@ -257,14 +257,12 @@ class Store:
         """
         keys = keys or self.listing(names)
         copies = [key for name in names for key in self.local.listing(name) or [name]]
-        refused: list[str] = []
         for manifests in (True, False):
             self.local.delete([key for key in copies if key.endswith(f"/{MANIFEST}") is manifests])
-            if self.remote is not None:
-                refused += self.remote.delete([key for key in keys if key.endswith(f"/{MANIFEST}") is manifests])
-            if refused:
-                break
-        return refused
+            objects = [key for key in keys if key.endswith(f"/{MANIFEST}") is manifests]
+            if self.remote and (refused := self.remote.delete(objects)):
+                return refused
+        return []
 
     def listing(self, areas: Iterable[str]) -> dict[str, StoredFile]:
         """Return size and time of change of every file of areas, by key; on S3 those in the bucket alone."""
