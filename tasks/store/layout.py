@@ -61,12 +61,10 @@ class Facts(TypedDict, total=False):
     updates_per_rollout: int  # a trained policy and a study
     updates: int  # a policy: of all stages so far; a study and a comparison of studies: of a run
     prompts: int  # prompts: the number of rows
-    overlapping: dict[str, int]  # a training set: rows that were left out because a benchmark has them, by benchmark
     responses: int  # rollouts and verdicts
     reward: float | None  # verdicts: the mean over the responses that could be judged
     accuracy: float  # an evaluation and an average
     benchmark: str  # an evaluation, and prompts of a benchmark
-    benchmarks: dict[str, float]  # an average: the accuracy by benchmark
     algorithm: str  # a report
     trained_from: int  # a report: the first stage, from 0, that the run trained; earlier stages belong to another run
     other_settings: dict[str, dict[str, Any]]  # a report: settings of the stages of another run
