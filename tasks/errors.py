@@ -7,6 +7,7 @@ a traceback.
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -101,6 +102,16 @@ def explain(what: str, advice: str) -> Iterator[None]:
         text = visible(f"{type(error).__name__}: {error}")  # A model's files can decide what it says.
         reason = textwrap.shorten(text, _LONGEST, placeholder=" ...").rstrip(".")
         raise DataError(f"{what}: {reason}. {advice}") from error
+
+
+def check_extra(package: str, setting: str, otherwise: str = "") -> None:
+    """Raise SettingsError if a package of the extra ``gpu``, which ``setting`` needs, is not installed.
+
+    ``otherwise`` continues the message with another fix.
+    """
+    if find_spec(package.replace("-", "_")) is None:
+        install = "Install it with `pip install 'mu-grpo[gpu]'`"
+        raise SettingsError(f"{setting}: {package} is not installed here. {install}{otherwise}.")
 
 
 def check_fetched(file: Path, name: str) -> None:

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tasks.errors import DataError, SettingsError, explain
+from tasks.errors import DataError, SettingsError, check_extra, explain
 from tasks.models.files import GENERATION, TOKENIZER_CONFIG, read_json, stored_shapes, weight_files
 
 transformers.utils.logging.disable_progress_bar()
@@ -185,11 +184,7 @@ def check_liger() -> None:
     Raises:
         SettingsError: one of the two is missing.
     """
-    if find_spec("liger_kernel") is None:
-        raise SettingsError(
-            "optimize.backend.liger: liger-kernel is not installed here. Install it with `pip install 'mu-grpo[gpu]'`, "
-            "or set optimize.backend.liger: false."
-        )
+    check_extra("liger-kernel", "optimize.backend.liger", ", or set optimize.backend.liger: false")
     if device().type != "cuda":
         raise SettingsError("optimize.backend.liger: there is no GPU here. Set optimize.backend.liger: false.")
 

@@ -5,7 +5,6 @@ format, from which the next stage continues.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.nn import Linear
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from tasks.errors import ArtifactError, DataError, SettingsError, explain
+from tasks.errors import ArtifactError, DataError, SettingsError, check_extra, explain
 from tasks.models.files import ADAPTER_CONFIG, read_json
 from tasks.settings import LoraSettings
 
@@ -43,8 +42,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
             f"optimize.lora: the linear layers of a {model.config.model_type} model are stored transposed (Conv1D), "
             "and adapters would not merge. Leave optimize.lora out, or choose another policy."
         )
-    if find_spec("peft") is None:
-        raise SettingsError("optimize.lora: peft is not installed here. Install it with `pip install 'mu-grpo[gpu]'`.")
+    check_extra("peft", "optimize.lora")
     from peft import inject_adapter_in_model
 
     refusal = f"optimize.lora: peft cannot add adapters to a {model.config.model_type} model"

@@ -9,7 +9,6 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from tasks.errors import DeviceError, SettingsError
+from tasks.errors import DeviceError, SettingsError, check_extra
 from tasks.models.loading import has_code, longrope_tokens, stop_token_ids, weight_names
 from tasks.rollout.engine import MISSING, OnDone, Request, Response, Sampling, Work, ignore_progress
 from tasks.settings.devices import VllmSettings
@@ -166,11 +165,7 @@ class VllmEngine:
 
 
 def _load(folder: Path, settings: VllmSettings, colocated: bool) -> "LLM":
-    if find_spec("vllm") is None:
-        raise SettingsError(
-            "engine.kind: vllm is not installed here. Install it with `pip install 'mu-grpo[gpu]'`, or set "
-            "rollout.engine.kind: transformers."
-        )
+    check_extra("vllm", "engine.kind", ", or set rollout.engine.kind: transformers")
     on_gpu = torch.cuda.is_available()
     if settings.tensor_parallel > max(1, torch.cuda.device_count()):
         raise SettingsError(

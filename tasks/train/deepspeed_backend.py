@@ -3,14 +3,13 @@
 import logging
 import warnings
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tasks.errors import SettingsError
+from tasks.errors import SettingsError, check_extra
 from tasks.models.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
@@ -25,11 +24,7 @@ class DeepSpeedBackend:
     """
 
     def __init__(self, scorer: Scorer, settings: OptimizeSettings) -> None:
-        if find_spec("deepspeed") is None:
-            raise SettingsError(
-                "optimize.backend.kind: deepspeed is not installed here. Install it with `pip install 'mu-grpo[gpu]'`, "
-                "or set optimize.backend.kind: torch."
-            )
+        check_extra("deepspeed", "optimize.backend.kind", ", or set optimize.backend.kind: torch")
         import deepspeed
 
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")

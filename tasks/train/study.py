@@ -61,8 +61,7 @@ def run_study(
     parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [benchmark]}
     with store.write("study", settings=settings, parents=parents, seed=seed) as draft:
         problems = read_table(store.path(benchmark) / PROMPTS_FILE).to_pylist()
-        inputs = (rollout, verify, optimize, updates_per_rollout, policy, policy, prompts, 0, seed)
-        loop = Colocated(store, *inputs)
+        loop = Colocated(store, rollout, verify, optimize, updates_per_rollout, policy, policy, prompts, 0, seed)
         loop.trainer.require_signal = False
         curve: list[dict[str, Any]] = []
         metrics: list[Row] = []

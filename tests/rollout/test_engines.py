@@ -227,7 +227,7 @@ def test_an_engine_that_is_not_installed_is_named(policy_folder: Path) -> None:
 def test_vllm_that_does_not_start_is_tried_again_unless_its_settings_are_wrong(
     monkeypatch: pytest.MonkeyPatch, policy_folder: Path, error: Exception, kind: type[UserError]
 ) -> None:
-    monkeypatch.setattr(vllm_engine, "find_spec", lambda _: True)
+    monkeypatch.setattr("tasks.errors.find_spec", lambda _: True)
     monkeypatch.setattr(vllm_engine.os, "environ", dict(os.environ))
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=Mock(side_effect=error)))
     with pytest.raises(kind, match=rf"vllm cannot load .*: {error}") as raised:
@@ -251,7 +251,7 @@ def test_longrope_ends_where_a_longer_sequence_would_change_all_positions(
     folder = brought(config, policy_folder, tmp_path / "phi")
     assert load_engine(folder, EngineSettings()).context_tokens == 32
     started = Mock(side_effect=ValueError)
-    monkeypatch.setattr(vllm_engine, "find_spec", lambda _: True)
+    monkeypatch.setattr("tasks.errors.find_spec", lambda _: True)
     monkeypatch.setattr(vllm_engine.os, "environ", dict(os.environ))
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=started))
     with pytest.raises(SettingsError):
