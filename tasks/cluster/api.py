@@ -83,6 +83,15 @@ def root_cause(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+def parse_object(answer: Any) -> Object | None:
+    """Return the JSON object in an answer of urllib3 or requests; None if it has something else."""
+    try:
+        found = answer.json()
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 class Permission(NamedTuple):
     """A permission that the user needs."""
 
@@ -167,11 +176,7 @@ class Api:
             answer = pool.request(method, url, json=body, headers=headers, timeout=timeout)
         except HTTPError as error:
             raise Unknown(f"{self.address}: {root_cause(error)}", _LOGIN) from None
-        try:
-            found = answer.json()
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
+        if (found := parse_object(answer)) is None:
             raise Unknown(*STRANGE)
         if answer.status == 404 and body is None:
             return {}

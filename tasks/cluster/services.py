@@ -4,12 +4,11 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from tasks.cluster.api import Finding, Object, Result, Target, Unknown, root_cause, run_check
+from tasks.cluster.api import Finding, Object, Result, Target, Unknown, parse_object, root_cause, run_check
 from tasks.errors import ArtifactError
 from tasks.settings.deployment import VARIABLE
 from tasks.store.layout import PREFLIGHT
@@ -94,7 +93,7 @@ def _in_registry(registry: str, path: str, tag: str, seconds: float) -> bool:
     if answer.status_code == 401 and challenge.get("realm", "").startswith(("http://", "https://")):
         # Registries give anonymous users a token for public images.
         query = urlencode({key: challenge[key] for key in ("service", "scope") if key in challenge})
-        grant = _parse_object(_fetch(f"{challenge['realm']}?{query}", seconds)) or {}
+        grant = parse_object(_fetch(f"{challenge['realm']}?{query}", seconds)) or {}
         token = grant.get("token") or grant.get("access_token")
         answer = _fetch(url, seconds, {**_MANIFESTS, "Authorization": f"Bearer {token}"}, "HEAD")
     if answer.ok or answer.status_code == 404:
@@ -130,7 +129,7 @@ def _admin(address: str, seconds: float) -> Result:
     if not answer.ok:
         found = f"{address}/healthcheck answers {answer.status_code} {answer.reason}"
         return "failed", found, "Name the address of Flyte's admin or console with --flyte"
-    content = _parse_object(_fetch(f"{address}/api/v1/version", seconds)) or {}
+    content = parse_object(_fetch(f"{address}/api/v1/version", seconds)) or {}
     version = str((content.get("control_plane_version") or {}).get("Version") or "")
     found, numbers = ", ".join(part for part in (address, version) if part), version_numbers(version)
     if numbers is not None and numbers < OLDEST_FLYTE:
@@ -145,7 +144,7 @@ def _workflow(address: str, target: Target, workflow: str) -> Result:
     answer = _fetch(f"{address}/api/v1/workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", target.seconds)
     if answer.status_code in (401, 403):
         raise Unknown(f"{address} asks for a login, which is not tried here", "Look at its console, logged in")
-    content = _parse_object(answer)
+    content = parse_object(answer)
     if not answer.ok or content is None:
         why = f"{answer.url}: the answer does not come from Flyte's admin"
         raise Unknown(why, "Name the address of Flyte's admin with --flyte")
@@ -155,14 +154,6 @@ def _workflow(address: str, target: Target, workflow: str) -> Result:
         fix = f"{register}; if Flyte has no such project: flytectl create project --id {project} --name {project}"
         return "failed", f"{workflow} is not registered in {project}, {domain}", fix
     return "ok", f"{workflow}, latest version {versions[0]['id'].get('version')}", ""
-
-
-def _parse_object(answer: requests.Response) -> dict[str, Any] | None:
-    try:
-        found = answer.json()
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _fetch(
