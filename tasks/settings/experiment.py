@@ -96,8 +96,7 @@ class ExperimentSettings(Settings):
         """
         planned = []
         for run in self.named_runs:
-            settings = self._settings(run, {"store": store, "seed": run.seed}, overrides)
-            planned.append(PlannedRun(run.model, run.system, run.seed, settings))
+            planned.append(PlannedRun(run.model, run.system, run.seed, self._settings(run, store, overrides)))
         benchmarks: dict[str, set[str]] = {}
         for run in planned:
             names = {one.name for one in run.settings.evaluate.benchmarks}
@@ -121,12 +120,11 @@ class ExperimentSettings(Settings):
         settings.check_laboratory_run(self.laboratory.updates, "experiment.laboratory.updates")
         return settings
 
-    def _settings(self, run: NamedRun, own: Changes, overrides: str) -> RunSettings:
+    def _settings(self, run: NamedRun, store: str, overrides: str) -> RunSettings:
         # The file of a run may be a model here, with its store.
-        layers = ({"seed": run.seed}, self.common, self.models[run.model], self.systems[run.system])
-        title = f"model {run.model!r} with system {run.system!r}"
-        settings = _merge_layers(title, (*layers, {"store": own["store"]}), overrides)
-        for name, value in own.items():
+        layers = ({"seed": run.seed}, self.common, self.models[run.model], self.systems[run.system], {"store": store})
+        settings = _merge_layers(f"model {run.model!r} with system {run.system!r}", layers, overrides)
+        for name, value in {"store": store, "seed": run.seed}.items():
             if (got := getattr(settings, name)) != value:
                 raise SettingsError(
                     f"{name}={got} in common, models, systems or overrides of a comparison, which gives this run "
