@@ -30,14 +30,7 @@ OF_THE_PAPER = ("a", "b")
 _COLORS, _STYLES, _MARKERS = ("blue", "orange", "green", "ink", "muted"), ("-", "--", ":"), "osD^v"
 _POINTS = 128
 """Largest number of points in the line of a system over all stages."""
-_LANES = {
-    "generate": BLUE,
-    "verify": GREEN,
-    "optimize": ORANGE,
-    "switch": INK,
-    "load, save": INK,
-    "evaluate": MUTED,
-}
+_LANES = {"generate": BLUE, "verify": GREEN, "optimize": ORANGE, "switch": INK, "load, save": INK, "evaluate": MUTED}
 """Colors of the lanes in an execution figure."""
 _LANE_OF_PHASE = {"logp": "optimize", "start": "load, save", "load": "load, save", "save": "load, save"}
 """Lanes of the phases whose lane has another name."""

@@ -46,10 +46,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
     from peft import inject_adapter_in_model
 
     refusal = f"optimize.lora: peft cannot add adapters to a {model.config.model_type} model"
-    with (
-        torch.random.fork_rng(devices=[]),
-        explain(refusal, "Leave optimize.lora out, or choose another policy."),
-    ):
+    with torch.random.fork_rng(devices=[]), explain(refusal, "Leave optimize.lora out, or choose another policy."):
         if any(isinstance(layer, Linear) and "Router" in type(layer).__name__ for layer in model.modules()):
             raise TypeError("its router is a linear layer with two outputs")
         torch.manual_seed(seed)

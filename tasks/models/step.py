@@ -24,12 +24,7 @@ _CODE = ["*.py"]
 
 
 def prepare_policy(
-    store: Store,
-    settings: PolicySettings,
-    arithmetic: ArithmeticSettings,
-    source: str,
-    seed: int,
-    chat: bool = False,
+    store: Store, settings: PolicySettings, arithmetic: ArithmeticSettings, source: str, seed: int, chat: bool = False
 ) -> ArtifactRef:
     """Make a policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
 

@@ -29,13 +29,7 @@ _FIRST = 4
 """Number of rows that are shown of a table with texts."""
 _NUMBERS, _MODEL_CONFIG = (layout.ACCURACY_FILE, layout.RESULT_FILE), "config.json"
 _CURVES = (layout.METRICS_FILE, layout.CURVE_FILE)
-_TEXTS = (
-    layout.PROMPTS_FILE,
-    layout.TRAINING_FILE,
-    layout.ROLLOUTS_FILE,
-    layout.VERDICTS_FILE,
-    layout.SAMPLES_FILE,
-)
+_TEXTS = (layout.PROMPTS_FILE, layout.TRAINING_FILE, layout.ROLLOUTS_FILE, layout.VERDICTS_FILE, layout.SAMPLES_FILE)
 _MAPPED = {"verdicts": "rollouts", "average": "evaluations"}
 """Role of the parents that a map task made, by kind. Flyte shows no deck of a map task, so the next deck shows them."""
 _METRICS = (

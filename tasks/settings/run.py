@@ -16,13 +16,7 @@ from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, check_kind, measures
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import resolve
-from tasks.settings.steps import (
-    OperationSettings,
-    OptimizeSettings,
-    PolicySettings,
-    PromptsSettings,
-    RolloutSettings,
-)
+from tasks.settings.steps import OperationSettings, OptimizeSettings, PolicySettings, PromptsSettings, RolloutSettings
 from tasks.settings.verify import MathVerifySettings, VerifySettings, without_digest
 
 STAGES = 4

@@ -52,11 +52,7 @@ class Trainer:
     """Raise an error if all advantages of a stage are zero."""
 
     def train(
-        self,
-        responses: Responses,
-        batches: Sequence[Ints],
-        stage: int,
-        results: StageResults | None = None,
+        self, responses: Responses, batches: Sequence[Ints], stage: int, results: StageResults | None = None
     ) -> StageResults:
         """Make ``schedule.updates_per_batch`` updates on each batch.
 
