@@ -391,7 +391,7 @@ def _describe_one(details: ErrorDetails, name: str, model: type[Settings]) -> st
     kind, value = details["type"], details["input"]
     if kind == "extra_forbidden":
         for key in path[:-1]:
-            model = model.section(key)
+            model = model.section(key) if key in model.all_fields() else model  # Other keys are of lists and mappings.
         similar = model.similar_field(path[-1])
         fix = (
             f"Did you mean {field.removesuffix(path[-1])}{similar}?"

@@ -55,7 +55,7 @@ def planned(name: str, store: str = "s3://b", **plan: str) -> dict[str, object]:
         ({"pods": {"train": {"timeout_minutes": -1}}}, r"timeout_minutes: got -1; .*or equal to 0"),
         ({"tag": ""}, "tag: got ''"),
         ({"tag": "a+b"}, r"tag: got 'a\+b'"),
-        ({"image": "mu-grpo"}, "image: unknown field"),
+        ({"pods": {"train": {"gpu": 1}}}, r"train.gpu: unknown field \(value 1\). Did you mean pods.train.gpus\?"),
         (planned("smoke", store="runs"), "'runs' with launch_plans; allowed: s3://"),
         (planned("smoke", store="s3://"), "'s3://' with launch_plans; allowed: s3:"),
         (planned("weekly"), "schedule: ''; allowed: a cron exp"),
