@@ -63,7 +63,7 @@ def plan(
     ] = None,
     prices: Annotated[Path | None, typer.Option(help="Prices and assumptions; default: configs/prices.yaml.")] = None,
     measured: Annotated[str | None, typer.Option(help="Store; rates of its latest run replace assumed rates.")] = None,
-    plain: Annotated[bool, typer.Option("--json", help="Print only the estimates of --gpus, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the estimates of --gpus, as JSON.")] = False,
 ) -> None:
     """Show the plan of a run before it starts: stages, prompts, responses, updates, shards, memory, and more.
 
@@ -76,10 +76,10 @@ def plan(
     if gpus is not None:
         planner = partial(plan_cluster, gpus=gpus, accelerator=accelerator, prices=prices or PRICES, store=measured)
     else:
-        options = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": plain or None}
+        options = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": as_json or None}
         if given := [name for name, value in options.items() if value is not None]:
             raise SettingsError(f"{given[0]}: needs --gpus, which is not given. Add --gpus, or remove {given[0]}.")
-    print_plan(_console(), config, " ".join([*(overrides or []), text]), stages, planner, plain)
+    print_plan(_console(), config, " ".join([*(overrides or []), text]), stages, planner, as_json)
 
 
 @app.command()
@@ -99,7 +99,7 @@ def preflight(
     domain: Annotated[str, typer.Option(help="Domain of Flyte; the namespace is PROJECT-DOMAIN.")] = "development",
     flyte: Annotated[str | None, typer.Option(help="URL of Flyte's console; default: Flyte is not checked.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 10,
-    plain: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Check whether a run can start on a cluster, and name what prevents it. Changes nothing in the cluster.
 
@@ -115,7 +115,7 @@ def preflight(
     target = Target(project, domain, kubeconfig, context, flyte, timeout)
     with Console(stderr=True).status("asking the cluster"):
         findings = ask(settings, pods, target)
-    if plain:
+    if as_json:
         print(preflight_json(findings, target))
     else:
         _console().print(preflight_table(findings, target))
@@ -222,12 +222,12 @@ def lineage(
     artifact: Annotated[str, typer.Argument(help=f"{ARTIFACT}.")],
     store: StoreFolder,
     settings: Annotated[bool, typer.Option("--settings", help="Show all settings of the artifact.")] = False,
-    plain: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show the lineage of an artifact: its parents by role, with seeds, facts, commits and times, and its packages."""
     from tasks.cli.store import lineage_json, lineage_tables
 
-    if plain:
+    if as_json:
         print(lineage_json(_open(store), artifact))
     else:
         _console().print(lineage_tables(_open(store), artifact, settings))

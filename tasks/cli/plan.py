@@ -33,13 +33,13 @@ Planner = Callable[[RunSettings, int], ClusterPlan]
 
 
 def print_plan(
-    console: Console, config: Path, overrides: str, stages: int, planner: Planner | None, plain: bool
+    console: Console, config: Path, overrides: str, stages: int, planner: Planner | None, as_json: bool
 ) -> None:
-    """Print the plan of a file with a run or an experiment; ``plain`` prints only the planner's estimates, as JSON."""
+    """Print the plan of a file with a run or an experiment; with ``as_json`` only the planner's estimates."""
     content = read_yaml(config, RunSettings.model_fields, "configs/tiny-cpu.yaml")
     make = _plan_experiment if "experiment" in content else _plan_run
     tables, values = make(config, overrides, stages, planner)
-    if plain:
+    if as_json:
         print(json.dumps(values, indent=1))
     else:
         for table in tables:

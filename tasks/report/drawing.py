@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from pydantic import BaseModel, ConfigDict
 
 from tasks.report.history import Column
-from tasks.report.look import GRID, INK, MUTED, PALETTE, variable
+from tasks.report.look import GRID, INK, MUTED, PALETTE
 
 Scale = Literal["plain", "zero", "percent", "log"]
 """Scale of a y-axis: matplotlib's choice, from zero (or below negative data), percent from zero, or logarithmic."""
@@ -332,5 +332,5 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", svg)
     for color, (light, _) in PALETTE.items():
-        svg = svg.replace(light, variable(color))
+        svg = svg.replace(light, f"var(--{color}, {light})")
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1).strip()

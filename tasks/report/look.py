@@ -21,11 +21,6 @@ PALETTE = {
 """Colors by name, for a light and for a dark page."""
 
 
-def variable(name: str) -> str:
-    """Return a color of the palette as a CSS variable, with the color of a light page as its fallback."""
-    return f"var(--{name}, {PALETTE[name][0]})"
-
-
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -43,7 +38,6 @@ def _environment() -> Environment:
         label=formats.label,
         shown=formats.printable,
         interval=lambda estimate: formats.percent_range(estimate.low, estimate.high),
-        color=variable,
     )
     environment.globals["palette"] = PALETTE
     return environment
