@@ -185,9 +185,7 @@ def chunked_logp(
 
     The backward pass computes the logits again, chunk by chunk, so that memory is chunk x V and not T x V. On a CPU a
     chunk has fewer tokens where the vocabulary is large. A cap bounds the logits: they are cap x tanh(logits / cap).
-
-    Returns:
-        logp_T, differentiable, and entropy_T, which is not.
+    The entropies are not differentiable.
     """
     if hidden_TE.device.type == "cpu":
         chunk = max(1, min(chunk, _CPU_LOGITS // len(weight_VE)))

@@ -15,7 +15,7 @@ from tasks.formats import label
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Drawn, Look, Panel, Picture, Scale, Series, draw_picture
 from tasks.report.history import Column, History, Stage
-from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of
+from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of, union_seconds
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.settings.base import read_packaged_yaml
 from tasks.train.results import EDGES
@@ -229,7 +229,7 @@ def timeline(history: History) -> Drawn | None:
         return None
     rows = list(dict.fromkeys(one.panel for one in series))
     figure, (axes,) = drawing.panels(1, 0.3 * len(rows) + 0.4)
-    unit, scale = drawing.time_unit(seconds_before(worked, worked[-1][1]))
+    unit, scale = drawing.time_unit(union_seconds(worked))
     for one in series:
         bars = np.stack([one.x / scale, np.maximum(one.y / scale, 0.002)], axis=1)
         color = _COLORS.get(one.name, MUTED)

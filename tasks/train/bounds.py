@@ -26,7 +26,7 @@ def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettin
     ``log_ratio_N``, at the start of the update, and ``advantage_N`` are those of the N tokens of this process.
     """
     rows = torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1)
-    log_ratio_N, advantage_N = torch.cat(distributed.gather(rows)).unbind(1)
+    log_ratio_N, advantage_N = torch.cat(distributed.all_gather(rows)).unbind(1)
     match settings:
         case SecondMomentGate():
             return _second_moment(log_ratio_N, advantage_N, settings.second_moment)

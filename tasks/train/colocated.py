@@ -104,7 +104,7 @@ def train_alternating(
                     progress.advance()
 
                 results = loop.train(partial(show, "optimize"), on_refresh)
-                work = distributed.gather(loop.engine.work)
+                work = distributed.all_gather(loop.engine.work)
                 generated.facts.update(loop.counts.facts(title, loop.call_seconds, work))
             judged.parents["rollouts"] = [generated.ref]
             judged.facts.update(loop.tally.facts())
@@ -255,4 +255,4 @@ class Colocated:
 
 
 def _gather_table(table: pa.Table) -> pa.Table:
-    return pa.concat_tables(distributed.gather(table)).combine_chunks()
+    return pa.concat_tables(distributed.all_gather(table)).combine_chunks()

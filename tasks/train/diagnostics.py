@@ -54,7 +54,7 @@ class UpdateStatistics:
             sums += [float(value) for value in values]
         empty = np.zeros((1 + len(_COLUMNS), 0))
         table = np.concatenate([empty, *(table.cpu().numpy() for table in self._tables)], axis=1)
-        all_sums, tables = zip(*distributed.gather((sums, table)), strict=True)
+        all_sums, tables = zip(*distributed.all_gather((sums, table)), strict=True)
         table = np.concatenate(tables, axis=1)
         return np.sum(all_sums, axis=0).tolist(), table[1:], table[0] > 0
 
@@ -169,7 +169,7 @@ class UpdateExamples:
         """
         if not len(self._rows):
             return []
-        tokens = {row: table for gathered in distributed.gather(self._tokens) for row, table in gathered.items()}
+        tokens = {row: table for gathered in distributed.all_gather(self._tokens) for row, table in gathered.items()}
         vetoed = np.array([tokens[row][_EXAMPLE_COLUMNS.index("vetoed")].sum() for row in self._rows.tolist()])
         advantage, numbers = self._advantage_R[self._rows], self._responses.group_R[self._rows]
         compared = ~np.isnan(self._responses.reward_R[self._rows])

@@ -35,7 +35,7 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
-def gather(own: Own) -> list[Own]:
+def all_gather(own: Own) -> list[Own]:
     """Return the objects of all processes, in the order of their ranks, in every process."""
     gathered = [own] * world_size()
     if len(gathered) > 1:

@@ -141,7 +141,7 @@ def find(out: Path) -> None:
     for log_ratio_N, advantage_N, cut in UPDATES:
         mine = slice(0, cut) if distributed.rank() == 0 else slice(cut, None)
         intervals.append([tuple(update_bounds(log_ratio_N[mine], advantage_N[mine], one.gate)) for one in ALL])
-        rows.append(torch.cat(distributed.gather(log_ratio_N[mine])))
+        rows.append(torch.cat(distributed.all_gather(log_ratio_N[mine])))
     torch.save((intervals, rows), out / f"{distributed.rank()}.pt")
     assert distributed.all_reduce_sum(torch.ones(2, 2**20)).eq(2).all()
     found = distributed.rank() == 0 or None
