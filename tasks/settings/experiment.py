@@ -52,6 +52,12 @@ class LaboratorySettings(Settings):
     changes: Changes = Field(default_factory=dict)
     """Changes to these settings. They must leave one benchmark, on which the laboratory measures."""
 
+    @model_validator(mode="after")
+    def _divides(self) -> "LaboratorySettings":
+        if self.updates % self.evaluations:
+            raise ValueError(f"evaluations: {self.evaluations} does not divide the {self.updates} updates")
+        return self
+
 
 class ExperimentSettings(Settings):
     """The runs of a reproduction, and how they are compared."""

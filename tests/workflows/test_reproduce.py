@@ -147,10 +147,11 @@ def test_a_second_reproduction_by_file_and_overrides_does_nothing(reproduced: Fi
         ({"systems": {"mu_grpo": {}}}, "experiment.systems"),
         ({"common": {**experiment()["common"], "optimize": {"responses_per_update": 7}}}, "model 'tiny' .*optimize"),
         ({"systems": {**experiment()["systems"], "m2po": OTHER}}, "held_out, and easy, hard with 'mu_grpo'; allowed"),
-        ({"laboratory": {"parts": ["a"], "updates": 4}}, "evaluate.benchmarks: 2 in the laboratory"),
-        ({"laboratory": {"parts": ["c"], "updates": 4, "changes": ONE}}, "arm 'mu_grpo, 8 stages': updates_per_"),
+        ({"laboratory": {"parts": ["a"], "updates": 4}}, "laboratory: evaluations: 16 does not divide the 4"),
+        ({"laboratory": {"parts": ["a"]}}, "evaluate.benchmarks: 2 in the laboratory"),
+        ({"laboratory": {"parts": ["c"], "updates": 4, "evaluations": 4, "changes": ONE}}, "8 stages': updates_per_"),
     ],
-    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks", "laboratory", "arm"],
+    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks", "evaluations", "laboratory", "arm"],
 )
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     values = {**experiment(), **change}
