@@ -21,7 +21,7 @@ from tasks.store.layout import METRICS_FILE, VERDICTS_FILE, Kind
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table
 from tools import ROOT
-from tools.forked import Runner
+from tools.runs import Runner
 
 FOLDER = ROOT / "tests/workflows/frozen"
 SHORT = (
