@@ -121,6 +121,7 @@ def test_an_update_takes_whole_groups_and_a_stage_every_response_once(responses:
     for rows in plan:
         groups, counts = np.unique(responses.group_R[rows], return_counts=True)
         assert (len(groups), set(counts)) == (4, {GROUP})
+    assert [rows.tolist() for rows in plan] == [rows.tolist() for rows in plan_batches(responses, 16, (3, 1))]
     assert responses.truncated_R.tolist() == [responses.response_tokens[row][-1] != 1 for row in range(48)]
     assert group_order(12, (3, 1)).tolist() != group_order(12, (3, 2)).tolist()
 
