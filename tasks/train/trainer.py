@@ -86,13 +86,14 @@ class Trainer:
                     results.check_signal()
         with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(done)
+            with_examples = example_updates(results.updates)
             for staleness in range(done, total):
                 batch = staleness // schedule.updates_per_batch
                 new_proximal = staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0
                 if new_proximal and self.settings.objective.needs_proximal:
                     proximal = batches[batch : batch + schedule.batches_per_proximal]
                     scored.logp["proximal"] = scored.logp_of(proximal, self.backend, "proximal logp")
-                has_examples = len(results.rows) in example_updates(results.updates)
+                has_examples = len(results.rows) in with_examples
                 examples = UpdateExamples(responses, scored.selection, batches[batch]) if has_examples else None
                 row = self._update(scored, batches[batch], examples)
                 labels = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
