@@ -91,7 +91,7 @@ def check_model(path: Path, chat: bool) -> None:
     with explain(cannot_load(path, "config.json"), FETCH_AGAIN):
         config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
         vocabulary = config.get_text_config().vocab_size
-    own_code = getattr(config, "auto_map", {})
+    own_code = getattr(config, "auto_map", None) or {}
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in own_code:
         raise DataError(
             f"{path}: a {config.model_type} model is not a causal language model in transformers. Take one that is, "

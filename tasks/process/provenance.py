@@ -73,7 +73,8 @@ def gpu_models() -> list[str]:
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     if shutil.which("nvidia-smi") is None:
         return []
-    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
+    answer = subprocess.run(query, capture_output=True, text=True, check=False)
+    return [] if answer.returncode else answer.stdout.splitlines()  # Its errors go to standard output.
 
 
 @cache
