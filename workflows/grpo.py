@@ -13,7 +13,6 @@ from tasks.flyte.inputs import OPTIONS, RunOptions
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
 from workflows.mu_grpo import add_stages
-from workflows.stages import add_alternating_stage
 
 
 @workflow
@@ -21,4 +20,4 @@ from workflows.stages import add_alternating_stage
 def grpo(updates_per_rollout: int = 4, **options: Unpack[RunOptions]) -> RunSummary:
     """Train with any preset at any mu (updates_per_rollout), by default 4."""
     run = named(open_run(updates_per_rollout=updates_per_rollout, **options), "open-run")
-    return named(close_run(inputs=run.run, report=add_stages(run, STAGES, add_alternating_stage)), "close-run")
+    return named(close_run(inputs=run.run, report=add_stages(run, STAGES, alternating=True)), "close-run")

@@ -3,7 +3,6 @@
 pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
 """
 
-from collections.abc import Callable
 from typing import Unpack
 
 from flytekit import workflow
@@ -16,19 +15,22 @@ from tasks.flyte.tasks import prepare_policy, report
 from tasks.formats import pluralize
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
-from workflows.stages import SharedInputs, Stage, add_evaluation, add_stage, prepare_shared_inputs
-
-AddStage = Callable[[OpenRun, SharedInputs, Artifact, Artifact, int], Stage]
-"""A function that adds the node of a stage: from a run, its shared inputs, its base policy, a policy and a number."""
+from workflows.stages import add_evaluation, alternating_stage, prepare_shared_inputs, stage, stage_inputs
 
 
-def add_stages(run: OpenRun, stages: int, add: AddStage) -> Artifact:
+def add_stages(run: OpenRun, stages: int, alternating: bool = False) -> Artifact:
     """Add the stages of a run, and its report with the accuracies of the base policy and after each stage."""
     shared = prepare_shared_inputs(run)
     policy = base = named(prepare_policy(inputs=run.policy), "base-policy")
     accuracies = [add_evaluation(base, shared, "evaluate-base")]
     for number in range(stages):
-        policy, accuracy = add(run, shared, base, policy, number)
+        if alternating:
+            made = alternating_stage(
+                alternate_inputs=run.alternate, reference=base, policy=policy, stage=number, **shared
+            )
+        else:
+            made = stage(reference=base, policy=policy, stage=number, **stage_inputs(run, shared))
+        policy, accuracy = named(made, f"stage-{number + 1}")
         accuracies.append(accuracy)
     return named(report(inputs=run.report, evaluations=accuracies), "report")
 
@@ -40,7 +42,7 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
     def graph(**options: Unpack[RunOptions]) -> RunSummary:
         # 0: a stage generates once, for all of its updates.
         run = named(open_run(updates_per_rollout=0, **options), "open-run")
-        return named(close_run(inputs=run.run, report=add_stages(run, stages, add_stage)), "close-run")
+        return named(close_run(inputs=run.run, report=add_stages(run, stages)), "close-run")
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"
     graph.__doc__ = f"Mu-GRPO in {pluralize(stages, 'stage')}."

@@ -125,15 +125,3 @@ def add_evaluation(policy: Artifact, shared: SharedInputs, name: str) -> Artifac
 def stage_inputs(run: OpenRun, shared: SharedInputs) -> StageInputs:
     """Return the inputs that all large stages of a run share."""
     return {**shared, "rollout": run.rollout, "verify": run.verify, "optimize": run.optimize}
-
-
-def add_stage(run: OpenRun, shared: SharedInputs, base: Artifact, policy: Artifact, number: int) -> Stage:
-    """Add the node of a large stage; ``number`` counts from 0."""
-    made = stage(reference=base, policy=policy, stage=number, **stage_inputs(run, shared))
-    return named(made, f"stage-{number + 1}")
-
-
-def add_alternating_stage(run: OpenRun, shared: SharedInputs, base: Artifact, policy: Artifact, number: int) -> Stage:
-    """Add the node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
-    made = alternating_stage(alternate_inputs=run.alternate, reference=base, policy=policy, stage=number, **shared)
-    return named(made, f"stage-{number + 1}")
