@@ -13,7 +13,7 @@ from flytekit.core.workflow import PythonFunctionWorkflow
 from flytekit.models.concurrency import ConcurrencyPolicy
 
 from tasks.errors import SettingsError
-from tasks.flyte.pods import DEPLOYMENT
+from tasks.flyte.decorators import DEPLOYMENT
 from tasks.settings import Given, OptimizeSettings, RunSettings
 from tasks.settings.deployment import PlanName
 from tasks.settings.experiment import read_experiment

@@ -1,24 +1,27 @@
-"""Decorators for Flyte's tasks and workflows: cached steps, uncached tasks, and dynamic tasks."""
+"""Decorators for Flyte's tasks and workflows: cached steps, uncached tasks, and dynamic tasks, in the pods of roles."""
 
 import inspect
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import wraps
 from importlib.metadata import version as installed
 from inspect import Parameter
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
-from flytekit import dynamic, task
+from flytekit import Resources, Secret, dynamic, task
 from flytekit import workflow as flyte_workflow
+from flytekit.extras.accelerators import GPUAccelerator
 
 from tasks.errors import UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import attempt, is_group_member
+from tasks.flyte.attempts import GPUS, REGISTERED, attempt, is_group_member
 from tasks.flyte.inputs import StepInputs
-from tasks.flyte.pods import DEPLOYMENT, pod_options
-from tasks.settings.deployment import VALUES, Role
+from tasks.process.provenance import code
+from tasks.settings.deployment import VALUES, DeploymentSettings, Role
 from tasks.store import ArtifactRef, StoreRef, work
 
+DEPLOYMENT = DeploymentSettings.current()
 F = TypeVar("F", bound=Callable[..., object])
 Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
 Inputs = ParamSpec("Inputs")
@@ -122,6 +125,41 @@ def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, 
     _, *parameters = inspect.signature(logic).parameters
     determining = [values.pop(name) for name in parameters if name not in not_in_key]
     return store, determining, values
+
+
+def pod_options(role: Role, colocated: bool = False) -> dict[str, Any]:
+    """Return the arguments of ``flytekit.task`` for a role: image, resources, template, attempts, secrets."""
+    pod = DEPLOYMENT.pods[role]
+    resources = Resources(
+        cpu=pod.cpu, mem=pod.memory, ephemeral_storage=pod.ephemeral_storage, gpu=str(pod.gpus) if pod.gpus else None
+    )
+    return {
+        "container_image": DEPLOYMENT.image(role, colocated),
+        "requests": resources,
+        "limits": resources,
+        "accelerator": GPUAccelerator(pod.accelerator) if pod.accelerator else None,
+        "shared_memory": pod.shared_memory,
+        "pod_template_name": pod.template,
+        "interruptible": pod.interruptible,
+        "retries": pod.retries,
+        "timeout": timedelta(minutes=pod.timeout_minutes),
+        "environment": {REGISTERED: code(), **({GPUS: str(pod.gpus)} if pod.gpus else {})},
+        "secret_requests": _secrets(role),
+    }
+
+
+def _secrets(role: Role) -> list[Secret]:
+    """Return the secrets of a role: the hub's token for prefetch, the tracker's key for training and evaluation."""
+    secrets = DEPLOYMENT.secrets
+    keys = {
+        "HF_TOKEN": secrets.hub_token if role == "prefetch" else "",
+        "WANDB_API_KEY": secrets.tracker_key if role in ("train", "evaluate") else "",
+    }
+    return [
+        Secret(group=secrets.name, key=key, env_var=variable, mount_requirement=Secret.MountType.ENV_VAR)
+        for variable, key in keys.items()
+        if key
+    ]
 
 
 def uncached(function: F, role: Role = "cpu") -> F:

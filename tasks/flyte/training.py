@@ -23,8 +23,8 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 from tasks.errors import DeviceError, SettingsError, UserError
 from tasks.flyte import decks
 from tasks.flyte.attempts import ERROR_PATH, close_connections_at_exit, to_flyte_error
+from tasks.flyte.decorators import DEPLOYMENT
 from tasks.flyte.inputs import StepInputs
-from tasks.flyte.pods import DEPLOYMENT
 from tasks.process.interruption import Interrupted
 from tasks.settings import OptimizeSettings
 
