@@ -1,18 +1,15 @@
 """Commands of experiments: run a part of the laboratory, and compare the runs of a reproduction."""
 
 import os
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tasks.cli.pages import explain_write_errors, find_marks, replace_between_marks
 from tasks.experiments.arms import FULL, QUICK, Part
 from tasks.process.interruption import STOPPED
-
-if TYPE_CHECKING:
-    from tasks.experiments.result import LaboratoryResult
 
 OverridesOption = Annotated[str, typer.Option("--overrides", help="Overrides in one text, as pyflyte run takes them.")]
 
@@ -43,21 +40,23 @@ def laboratory(
         print(STOPPED, flush=True)
         raise SystemExit(130) from None
     if docs is not None:
-        _renew_part(result, docs)
-        print(f"wrote {docs}")
+        from tasks.experiments.laboratory import FIGURE
+        from tasks.experiments.result import laboratory_markdown
+
+        curves = (Path(result.folder) / FIGURE).read_text(encoding="utf-8")
+        _renew(docs, f"part {part}", laboratory_markdown(result), {part: ("accuracy over updates", curves)})
 
 
-def _renew_part(result: "LaboratoryResult", page: Path) -> None:
-    """Replace the text between the marks of a part in a page, and the figure in the page's folder."""
-    from tasks.experiments.laboratory import FIGURE
-    from tasks.experiments.result import laboratory_markdown
-
-    figure = page.with_suffix("") / f"{result.part}.svg"
-    with explain_write_errors(figure, "--docs"):
-        figure.parent.mkdir(exist_ok=True)
-        shutil.copyfile(Path(result.folder) / FIGURE, figure)
-    text = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
-    replace_between_marks(page, f"part {result.part}", text)
+def _renew(docs: Path, name: str, text: str, figures: Mapping[str, tuple[str, str]]) -> None:
+    """Replace the text between the marks of a page; figures, with title and SVG by name, go into the page's folder."""
+    folder = docs.with_suffix("")
+    images = [f"![{title}]({folder.name}/{file}.svg)" for file, (title, _) in figures.items()]
+    with explain_write_errors(folder, "--docs"):
+        folder.mkdir(exist_ok=True)
+        for file, (_, svg) in figures.items():
+            (folder / f"{file}.svg").write_text(svg, encoding="utf-8")
+    replace_between_marks(docs, name, "\n\n".join([text, *images]) + "\n")
+    print(f"wrote {docs}")
 
 
 def reproduction(
@@ -98,12 +97,5 @@ def reproduction(
             write_page(page, result, runs, parts)
         print(f"wrote {page}/report.html")
     if docs is not None:
-        folder = docs.with_suffix("")
-        blocks = [markdown(result)]
-        with explain_write_errors(folder, "--docs"):
-            folder.mkdir(exist_ok=True)
-            for name, figure in make_figures(result, runs, parts).items():
-                (folder / f"{name}.svg").write_text(figure.svg, encoding="utf-8")
-                blocks.append(f"![{figure.title}]({folder.name}/{name}.svg)")
-        replace_between_marks(docs, "tables", "\n\n".join(blocks) + "\n")
-        print(f"wrote {docs}")
+        figures = make_figures(result, runs, parts)
+        _renew(docs, "tables", markdown(result), {name: (one.title, one.svg) for name, one in figures.items()})

@@ -17,16 +17,6 @@ def explain_write_errors(page: Path, option: str) -> Iterator[None]:
         raise DataError(f"{option}: {page} cannot be written ({error.strerror}). Name another file.") from error
 
 
-def write_page(page: Path, text: str, option: str) -> None:
-    """Write a page to the file that an option names.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
-    with explain_write_errors(page, option):
-        page.write_text(text, encoding="utf-8")
-
-
 def find_marks(page: Path, name: str) -> re.Match[str]:
     """Return the match of the text between the marks ``<!-- name -->`` and ``<!-- end of name -->`` in a page.
 
@@ -50,4 +40,5 @@ def replace_between_marks(page: Path, name: str, text: str) -> None:
         DataError: the page has no such marks, or cannot be read or written.
     """
     found = find_marks(page, name)
-    write_page(page, found.string[: found.start()] + text + found.string[found.end() :], "the page")
+    with explain_write_errors(page, "the page"):
+        page.write_text(found.string[: found.start()] + text + found.string[found.end() :], encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.cli.pages import write_page
+from tasks.cli.pages import explain_write_errors
 from tasks.errors import DataError
 from tasks.report.compare import ComparedRun
 from tasks.report.history import load_finished
@@ -45,7 +45,8 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
             return summarise(store, report, [])
         history = load_finished(store, finished)
     text, summary = draw_page(store, history)
-    write_page(page, text, "--page")
+    with explain_write_errors(page, "--page"):
+        page.write_text(text, encoding="utf-8")
     return summary.model_copy(update={"report": str(page.absolute())})
 
 
