@@ -29,13 +29,13 @@ def laboratory(
     docs: Annotated[Path | None, typer.Option(help="Page whose table and figure of this part to update.")] = None,
 ) -> None:
     """Run a part of the laboratory for staleness: short training runs of the tiny policy, with statistical tests."""
-    from tasks.experiments.parallel import Plan, run_part
+    from tasks.experiments.parallel import run_part
 
     if docs is not None:
         find_marks(docs, f"part {part}")  # The runs take hours.
     size = QUICK if quick else FULL
     try:
-        result = run_part(Plan(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides))
+        result = run_part(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides)
     except KeyboardInterrupt:
         print(STOPPED, flush=True)
         raise SystemExit(130) from None

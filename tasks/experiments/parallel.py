@@ -6,10 +6,9 @@ import re
 import runpy
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import product
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -38,27 +37,6 @@ _RESULT = re.compile(r"laboratory/[0-9a-f]{16}(?=/curves\.svg$)", re.MULTILINE)
 """The folder of the result, in the last line of a printed comparison."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A part of the laboratory with the options of its runs."""
-
-    part: Part
-    size: LaboratorySize
-    config: Path
-    jobs: int
-    overrides: str
-
-    def settings(self, arm: Arm) -> RunSettings:
-        """Return the settings of an arm's runs, merged as in ``open_run``.
-
-        Raises:
-            SettingsError: the settings are invalid.
-        """
-        settings = RunSettings.read(self.config, f"{arm.overrides(self.size.updates)} {self.overrides}")
-        settings.check_laboratory_run(self.size.updates, "updates of a run")
-        return settings
-
-
 class Command(NamedTuple):
     """A command of ``pyflyte``, whose output goes to ``log``."""
 
@@ -67,10 +45,21 @@ class Command(NamedTuple):
     log: Path
 
 
-def run_part(plan: Plan) -> LaboratoryResult:
+def arm_settings(arm: Arm, size: LaboratorySize, config: Path, overrides: str) -> RunSettings:
+    """Return the settings of an arm's runs, merged as in ``open_run``.
+
+    Raises:
+        SettingsError: the settings are invalid.
+    """
+    settings = RunSettings.read(config, f"{arm.overrides(size.updates)} {overrides}")
+    settings.check_laboratory_run(size.updates, "updates of a run")
+    return settings
+
+
+def run_part(part: Part, size: LaboratorySize, config: Path, jobs: int, overrides: str) -> LaboratoryResult:
     """Run all arms of a part on all seeds, then compare them, and print the comparison.
 
-    SIGTERM ends the command as Ctrl-C does. The runs get SIGTERM when it ends, however it ends. Their logs are in the
+    SIGTERM ends the command as Ctrl-C does. The runs get SIGTERM when it ends, however it ends. The logs are in the
     store; of a store on S3, in the local copy.
 
     Returns:
@@ -78,36 +67,46 @@ def run_part(plan: Plan) -> LaboratoryResult:
 
     Raises:
         DataError: the working directory is not the root of a checkout, or a run failed. The message names the log.
+        SettingsError: the settings of an arm are invalid; nothing has run yet.
     """
     if not WORKFLOWS.is_file():
         raise DataError(f"{WORKFLOWS}: not found. To fix it, start the laboratory in the root of a checkout.")
-    arms = QUESTIONS[plan.part].arms
-    settings = [plan.settings(arm) for arm in arms]  # Invalid settings are reported before the first run.
+    arms = QUESTIONS[part].arms
+    settings = [arm_settings(arm, size, config, overrides) for arm in arms]
     store = Store.open(settings[0].store)
     logs = store.root / LOGS
     logs.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     repeat_lost_sigint()
-    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
-    runs = [_run(plan, arm, seed, logs) for arm in arms for seed in plan.size.seeds]
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+
+    def command(name: str, workflow: str, *options: str) -> Command:
+        inputs = ["--inputs-file", str(config), "--overrides", overrides, *options]
+        return Command(name, ["run", str(WORKFLOWS), workflow, *inputs], logs / f"{part} {name.replace('/', ' ')}.txt")
+
+    evaluations = str(size.evaluations)
+    runs = [
+        command(
+            f"{arm.name}, seed {seed}",
+            *("arm", "--seed", str(seed), "--evaluations", evaluations, "--arm", arm.overrides(size.updates)),
+        )
+        for arm, seed in product(arms, size.seeds)
+    ]
     failed = []
-    with bar(f"laboratory {plan.part}", len(runs)) as progress:
-        for run, code in run_side_by_side(runs, plan.jobs):
+    with bar(f"laboratory {part}", len(runs)) as progress:
+        for run, code in run_side_by_side(runs, jobs):
             if code:
                 end = last_lines(run.log)
                 failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{end}")
             progress.advance(note=run.name)
     if failed:
         raise DataError("\n".join(failed))
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "comparison.txt"
-        comparison = Command("comparison", _options(plan, f"{plan.size.name}_{plan.part}"), log)
-        codes = [code for _, code in run_side_by_side([comparison], 1)]
-        output = log.read_text(encoding="utf-8", errors="replace")
+    ((comparison, code),) = run_side_by_side([command("comparison", f"{size.name}_{part}")], 1)
+    output = comparison.log.read_text(encoding="utf-8", errors="replace")
     print(output, end="")
     results = _RESULT.findall(output)
-    if any(codes) or not results:
-        raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
+    if code or not results:
+        raise DataError(f"laboratory: the comparison of part {part} failed; see above.")
     return LaboratoryResult.load(store, store.manifest(ArtifactRef.of(results[-1])).ref)
 
 
@@ -143,18 +142,6 @@ def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[C
             if process.exitcode:
                 waiting.clear()
             yield command, process.exitcode
-
-
-def _options(plan: Plan, workflow: str, *more: str) -> list[str]:
-    inputs = ["--inputs-file", str(plan.config), "--overrides", plan.overrides]
-    return ["run", str(WORKFLOWS), workflow, *inputs, *more]
-
-
-def _run(plan: Plan, arm: Arm, seed: int, logs: Path) -> Command:
-    name = f"{arm.name}, seed {seed}"
-    options = ["--seed", str(seed), "--evaluations", str(plan.size.evaluations)]
-    log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
-    return Command(name, _options(plan, "arm", *options, "--arm", arm.overrides(plan.size.updates)), log)
 
 
 def _end_with_parent() -> None:

@@ -11,7 +11,7 @@ import yaml
 from tasks.errors import SettingsError
 from tasks.experiments import parallel
 from tasks.experiments.arms import QUESTIONS, QUICK
-from tasks.experiments.parallel import Command, Plan, last_lines, run_side_by_side
+from tasks.experiments.parallel import Command, arm_settings, last_lines, run_side_by_side
 from tasks.settings import ExperimentSettings
 from tests.cli.synthetic import run_refused
 from tests.waiting import until
@@ -85,9 +85,8 @@ def test_a_run_whose_start_is_interrupted_does_not_begin(tmp_path: Path) -> None
 
 def test_arms_of_one_stage_have_one_stage() -> None:
     """With 128 updates in a stage, the arms named "one stage" would refresh their rollouts after 64."""
-    plan = Plan("a", QUICK, ROOT / QUICK.config, 1, "optimize.responses_per_update=8")
     with pytest.raises(SettingsError, match=r"updates of a run: 64, but .* give 128 updates; allowed: equal numbers"):
-        plan.settings(QUESTIONS["a"].arms[1])
+        arm_settings(QUESTIONS["a"].arms[1], QUICK, ROOT / QUICK.config, "optimize.responses_per_update=8")
     values = yaml.safe_load((ROOT / "configs/reproduce-tiny.yaml").read_text())["experiment"]
     values["laboratory"]["updates"] = 256
     experiment = ExperimentSettings.parse(values)
