@@ -44,27 +44,31 @@ class ResponseFilter:
     """Show all responses of a group, and not only the best and the worst one."""
 
 
-def inspect_stage(
-    store: Store, report: str | None, stage: int, seed: int | None, algorithm: str | None, chosen: ResponseFilter
-) -> Group:
+def inspect_run(store: Store, report: str, stage: int, chosen: ResponseFilter) -> Group:
     """Return tables of groups of a stage, for the run whose report is named as ``report/digest``.
 
-    Without a report it is the latest run of a seed and an algorithm, finished or not. The best responses of a group
-    come first. Stages count from 1.
+    Raises:
+        DataError: the report, stage, prompt or outcome does not exist.
+    """
+    ref = find_artifact(store, report)
+    if ref.kind != "report":
+        raise DataError(f"{report}: names no run; allowed: report/digest; without it, the latest run is shown.")
+    return _groups(store, _responses_of_run(store, store.manifest(ref), stage), chosen)
+
+
+def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: ResponseFilter) -> Group:
+    """Return tables of groups of a stage, for the latest run, finished or not.
+
+    The best responses of a group come first. Stages count from 1.
 
     Raises:
-        DataError: the report, run, stage, prompt or outcome does not exist.
+        DataError: the run, stage, prompt or outcome does not exist.
     """
-    if report is not None:
-        ref = find_artifact(store, report)
-        if ref.kind != "report":
-            raise DataError(f"{report}: names no run; allowed: report/digest; without it, the latest run is shown.")
-        return _groups(store, _responses_of_run(store, store.manifest(ref), stage), chosen)
     unfinished = find_unfinished(store, seed, algorithm)
     stages = ((run.latest, responses) for run in unfinished if (responses := run.stage(stage)))
     latest, responses = next(stages, (0.0, None))
     try:
-        finished = find_reports(store, seed, algorithm)[0]
+        report = find_reports(store, seed, algorithm)[0]
     except DataError:
         if responses is None and unfinished:
             reached = unfinished[0].reached
@@ -72,8 +76,8 @@ def inspect_stage(
         if responses is None:
             raise
     else:
-        if responses is None or latest <= finished.timings.finished:
-            responses = _responses_of_run(store, finished, stage)
+        if responses is None or latest <= report.timings.finished:
+            responses = _responses_of_run(store, report, stage)
     return _groups(store, responses, chosen)
 
 

@@ -207,10 +207,14 @@ def inspect_command(
 
     The run may be unfinished.
     """
-    from tasks.cli.inspect import ResponseFilter, inspect_stage
+    from tasks.cli.inspect import ResponseFilter, inspect_run, inspect_stage
 
-    chosen = ResponseFilter(prompt, outcome, groups, every)
-    _console().print(inspect_stage(_open(store), artifact, stage, seed, algorithm, chosen))
+    opened, chosen = _open(store), ResponseFilter(prompt, outcome, groups, every)
+    if artifact is not None:
+        tables = inspect_run(opened, artifact, stage, chosen)
+    else:
+        tables = inspect_stage(opened, stage, seed, algorithm, chosen)
+    _console().print(tables)
 
 
 @app.command()

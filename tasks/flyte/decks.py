@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import ModuleType
 
 from flytekit import Deck, FlyteContextManager, current_context
 
@@ -15,25 +14,34 @@ from tasks.store import ArtifactRef, Store, StoreRef
 
 def show(store: StoreRef, task: str, artifacts: ArtifactRef | Sequence[ArtifactRef], started: float) -> None:
     """Add the deck of a finished step; ``started`` is the time of the step's call, in Unix seconds."""
-    _show(task, lambda deck: deck.draw_deck(Store(store), artifacts, started))
+
+    def draw() -> Mapping[str, str]:
+        from tasks.report.deck import draw_deck
+
+        return draw_deck(Store(store), artifacts, started)
+
+    _show(task, draw)
 
 
 def show_unfinished(task: str, inputs: Iterable[object], error: UserError, started: float) -> None:
     """Add the deck of a step that ended with an error; it shows the settings among the inputs."""
-    sections = [value for value in inputs if isinstance(value, Settings)]
-    settings = {section.title(): section.model_dump(mode="json") for section in sections}
-    seconds = time.time() - started
-    _show(task, lambda deck: {task: deck.draw_unfinished(task, settings, error, seconds)}, unfinished=True)
+
+    def draw() -> Mapping[str, str]:
+        from tasks.report.deck import draw_unfinished
+
+        sections = [value for value in inputs if isinstance(value, Settings)]
+        settings = {section.title(): section.model_dump(mode="json") for section in sections}
+        return {task: draw_unfinished(task, settings, error, time.time() - started)}
+
+    _show(task, draw, unfinished=True)
 
 
-def _show(task: str, draw: Callable[[ModuleType], Mapping[str, str]], unfinished: bool = False) -> None:
-    """Add the pages that ``draw`` makes with ``tasks.report.deck``; an error in it is logged and fails no step."""
+def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = False) -> None:
+    """Add pages to the task's deck. An error in drawing them is logged and does not fail the step."""
     if not in_pod() and not current_context().enable_deck:  # ``pyflyte run`` keeps no decks of map tasks.
         return
     try:
-        from tasks.report import deck  # It is loaded only where a deck is drawn.
-
-        pages = draw(deck)
+        pages = draw()
     except Exception as error:  # Artifacts of other versions of the code can have any content.
         logger().warning("%s: no deck, because it could not be drawn: %s: %s", task, type(error).__name__, error)
         return

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 import pyarrow as pa
 import pytest
 
-from tasks.cli.inspect import ResponseFilter, inspect_stage
+from tasks.cli.inspect import ResponseFilter, inspect_run, inspect_stage
 from tasks.errors import DataError
 from tasks.formats import DASH
 from tasks.store import Store
@@ -31,7 +31,7 @@ def advantages(text: str) -> dict[tuple[int, int], str]:
 
 
 def shown(store: Store, stage: int = 1, seed: int | None = None, chosen: ResponseFilter = EVERYTHING) -> str:
-    return plain(inspect_stage(store, None, stage, seed, None, chosen))
+    return plain(inspect_stage(store, stage, seed, None, chosen))
 
 
 def assert_advantages(found: dict[tuple[int, int], str], group: int, deviation: float) -> None:
@@ -88,22 +88,22 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
     # Still relative to the whole group.
     assert wrong[0, 1] == "-0.500"
     chosen = ResponseFilter(prompt="s0p1")
-    assert {group for group, _ in advantages(plain(inspect_stage(store, None, 1, 0, "grpo", chosen)))} == {1}
+    assert {group for group, _ in advantages(plain(inspect_stage(store, 1, 0, "grpo", chosen)))} == {1}
     with pytest.raises(DataError, match=r"no response with prompt 'x' and outcome 'wrong'; prompts here: s0p0, "):
-        inspect_stage(store, None, 1, None, None, ResponseFilter(prompt="x", outcome="wrong"))
+        inspect_stage(store, 1, None, None, ResponseFilter(prompt="x", outcome="wrong"))
     with pytest.raises(DataError, match="stage 3: the run has 2; allowed: 1 to 2"):
-        inspect_stage(store, None, 3, None, None, ResponseFilter())
+        inspect_stage(store, 3, None, None, ResponseFilter())
 
 
 def test_a_run_is_named_by_its_report(store: Store) -> None:
     """Two runs of one algorithm and seed: the latest is not the only one that can be looked at."""
     first, second = (make_finished_run(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
     for run in (first, second):
-        assert str(run.policies[1]) in plain(inspect_stage(store, str(run.report)[:15], 1, None, None, EVERYTHING))
+        assert str(run.policies[1]) in plain(inspect_run(store, str(run.report)[:15], 1, EVERYTHING))
     manifest = store.root / second.policies[1].folder / MANIFEST
     manifest.write_text(manifest.read_text().replace('"grpo"', '"of another version"'))
     with pytest.raises(DataError, match=r"another version of the code wrote.*preset.*Start the run again with this"):
-        inspect_stage(store, str(second.report), 1, None, None, EVERYTHING)
+        inspect_run(store, str(second.report), 1, EVERYTHING)
 
 
 def test_the_tokens_of_a_stage_are_not_in_memory_together(store: Store) -> None:
@@ -154,7 +154,7 @@ def test_a_run_without_a_report_has_advantages_where_it_was_trained(store: Store
     shutil.rmtree(store.root / run.verdicts[1].folder)
     assert told in shown(store, 2)
     with pytest.raises(DataError, match="not finished; its last artifact is the rollouts of stage 2"):
-        inspect_stage(store, None, 3, None, None, EVERYTHING)
+        inspect_stage(store, 3, None, None, EVERYTHING)
 
 
 def test_of_a_finished_and_an_unfinished_run_the_latest_is_shown(store: Store) -> None:
@@ -166,4 +166,4 @@ def test_of_a_finished_and_an_unfinished_run_the_latest_is_shown(store: Store) -
     make_finished_run(store, seed=2)
     assert "not finished" not in shown(store)
     with pytest.raises(DataError, match="no finished run with seed 1, algorithm grpo"):
-        inspect_stage(store, None, 2, 1, "grpo", EVERYTHING)
+        inspect_stage(store, 2, 1, "grpo", EVERYTHING)

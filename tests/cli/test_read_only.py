@@ -62,14 +62,14 @@ def test_a_read_only_folder(open_to_all: Path) -> None:
     (leases / "free.lock").touch()
     os.utime(leases / "free.lock", (0, 0))
     page = open_to_all / "page.html"
-    responses = plain(inspect_stage(run.store, None, 1, 1, None, ResponseFilter()))
+    responses = plain(inspect_stage(run.store, 1, 1, None, ResponseFilter()))
     before = {path: path.stat().st_mtime_ns for path in run.store.root.rglob("*")}
     with only_reading(run.store.root):
         store = Store.open(run.store.root, create=False)
         assert report_of(store, run.seed, None, page).report == str(page)
         found = find_garbage(store)
         assert check_store(store).faults == []
-        assert plain(inspect_stage(store, None, 1, 1, None, ResponseFilter())) == responses
+        assert plain(inspect_stage(store, 1, 1, None, ResponseFilter())) == responses
         assert lineage_json(store, str(loose.policies[-1]))
         with pytest.raises(ArtifactError, match="Permission denied"):
             report_of(store, run.seed, None, None)
