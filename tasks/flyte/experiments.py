@@ -68,7 +68,7 @@ def find_reports(
     return [reports[run] for run in planned]
 
 
-@step("15")
+@step("16")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:

@@ -269,7 +269,7 @@ def scale_axis(axes: Any, scale: Scale) -> None:
         axes.set_yscale("log")
         low, high = axes.get_ylim()
         powers = LogLocator(subs=(1, 3) if high < 60 * low else (1,), numticks=5)
-        axes.yaxis.set_major_locator(powers if high > 5 * low else MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_locator(powers if high > 10 * low else MaxNLocator(4, steps=[1, 2, 5, 10]))
         axes.yaxis.set_minor_locator(NullLocator())
         _plain_numbers(axes.yaxis)
     elif scale == "percent":

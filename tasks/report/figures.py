@@ -22,6 +22,11 @@ from tasks.train.results import EDGES
 
 _COLORS = {"generate": BLUE, "verify": GREEN, "optimize": ORANGE, "alternate": ORANGE, "evaluate": INK}
 """Colors of the tasks in the timeline; tasks before the first stage share another color."""
+_BOUNDS = {
+    "negative": {"one_side": ["low"], "two_side": ["low", "high"], "ring": ["low", "high", "outer_high"]},
+    "positive": {"one_side": ["high"], "two_side": ["low", "high"], "ring": ["outer_low", "low", "high"]},
+}
+"""Bounds of a gate by the sign of the advantage and the kind of the gate."""
 
 
 class _Settings(BaseModel):
@@ -151,12 +156,17 @@ def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> st
 
 
 def _limits(stages: Sequence[Stage], sign: str) -> list[float]:
-    """Return the bounds of the gates and of the vetoes for ratios of tokens whose advantage has this sign."""
+    """Return the fixed bounds of the gates and of the vetoes for ratios of tokens whose advantage has this sign.
+
+    The ratio is that of a token to the behavior policy; gates that compare another ratio have no bounds for it.
+    """
     limits: list[float | None] = []
     for stage in stages if sign else ():
-        gate, veto = stage.policy.settings["objective"].get("gate", {}), stage.veto
-        if gate.get("kind") in ("one_side", "two_side") and gate.get("bounds") == "static":
-            limits.append(gate.get("high" if sign == "positive" else "low"))
+        objective, veto = stage.policy.settings["objective"], stage.veto
+        gate, ratio = objective.get("gate", {}), objective.get("ratio", {})
+        if ratio.get("reference") != "proximal" and not ratio.get("level", "").startswith("sequence"):
+            names = _BOUNDS[sign].get(gate.get("kind"), ()) if gate.get("bounds", "static") == "static" else ()
+            limits += [gate.get(name) for name in (*names, *(["dual_clip"] if sign == "negative" else []))]
         if veto.get("statistic") == "token_ratio" and (sign == "negative" or veto["advantage_sign"] == "all"):
             limits += [veto["kappa"], *([1 / veto["kappa"]] if veto.get("direction") == "both" else [])]
     return [limit for limit in dict.fromkeys(limits) if limit]

@@ -69,7 +69,6 @@ def test_every_figure_is_a_file_with_a_table_that_is_explained(mu_grpo, mu_grpo_
         ({"stages": 2, "nulls": True}, f"stage 2 64 76.2 % 63.9 to 85.4 {DASH} {DASH} 22.5 2.5 %"),
         ({"stages": 2, "updates_per_stage": 1, "updates_per_rollout": 1}, "after 2 updates"),
     ],
-    ids=["eight stages", "a long stage", "nulls", "one update"],
 )
 def test_runs_of_other_shapes(tmp_path, fields, told):
     """Also with more updates than points."""
@@ -144,21 +143,24 @@ def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
         assert len(column(tables["ratio_histograms"], stage, "ratio_histogram_negative")) == 31
 
 
-def test_a_stage_with_a_veto_is_shown_with_it_though_later_stages_have_none(run):
-    """As after `retrain` with another preset."""
+def test_a_stage_is_shown_with_its_veto_and_its_limits_though_later_stages_have_others(run):
+    """As after `retrain` with another preset. The limits are those of the ratio of a token, by the sign of A."""
+    limits = {"mu_grpo": ([2.0], [5.0]), "relaxed": ([], [5.0]), "rec_twoside_is": ([0.8, 1.2], [0.8, 1.2])}
+    limits |= {"rec_ring_nois": ([0.8, 1.2, 3.0], [0.4, 0.8, 1.2]), "bapo": ([3.0], []), "gspo": ([], [])}
     with run.process("one"):
-        run.base().stages(1)
-        run.preset = "relaxed"
-        run.stages(1)
-    report = report_of(run)
-    tables, pictures = tables_of(report), figures_of(report)
+        run.base()
+        for run.preset in limits:
+            run.stages(1)
+    report, history = report_of(run), history_of(run)
+    tables = tables_of(report)
     assert {panel for panel, _ in tables["triggers"]} == {"stage 1"}
     assert {panel for panel, name in tables["clip_veto"] if name != "clip_fraction"} == {"stage 1"}
     assert {panel for panel, name in tables["advantages"] if name == "advantage_histogram"} == {"stage 1"}
-    assert {panel for panel, _ in tables["advantages"]} == {"stage 1", "stage 2"}
-    # Dotted are kappa in the panel of stage 1, kappa and the gate's 5 in those of both stages, and the legend's entry.
-    assert [pictures[name].count("stroke-dasharray: 1.2,1.98") for name in ("ratios_negative", "ratios")] == [2, 3]
-    first, last = pick_groups(run.store, history_of(run))
+    assert {panel for panel, _ in tables["advantages"]} == {f"stage {number}" for number in range(1, 7)}
+    panels = [all_figures()[f"ratios_{sign}"].chart(history).panels.values() for sign in ("negative", "positive")]
+    assert [(one.limits, other.limits) for one, other in zip(*panels, strict=True)] == [*limits.values()]
+    assert figures_of(report)["ratios_negative"].count("stroke-dasharray: 1.2,1.98") == 7 + 1  # one in the legend
+    first, last = pick_groups(run.store, history)
     assert [sum(token.kind == "trigger" for token in worst["tokens"]) for _, worst in (first, last)] == [1, 0]
     assert "above 2)" in (report / "report.html").read_text(encoding="utf-8")
 
@@ -206,7 +208,6 @@ def test_the_time_line_holds_every_step(tables, history, grpo):
     ("figure", "series", "color"),
     [
         ("accuracy_over_time", ("", "avg@4"), "blue"),
-        ("ess", ("stage 3", "ess"), "blue"),
         ("kl", ("stage 2", "kl_k3"), "orange"),
     ],
 )
