@@ -182,9 +182,10 @@ def _table(title: str, records: Iterable[Mapping[str, str]]) -> _Table:
 
 def _first_rows(path: Path) -> _Table:
     with pq.ParquetFile(path) as file:
-        names = [one.name for one in file.schema_arrow if pa.types.is_string(one.type) and one.name != "policy"]
+        shown = (one.name for one in file.schema_arrow if pa.types.is_string(one.type) or one.name == "reward")
+        names = [name for name in shown if name != "policy"]
         rows = next(file.iter_batches(batch_size=_FIRST, columns=names), pa.RecordBatch.from_pylist([])).to_pylist()
-    cells = [[printable(row[name] or "") for name in names] for row in rows]
+    cells = [[printable(_text(row[name])) for name in names] for row in rows]
     return _Table(f"First rows of {path.name}", names, cells)
 
 

@@ -35,10 +35,10 @@ def page_of(store: Store, ref: ArtifactRef, started: float = 0.0) -> str:
 def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store) -> None:
     warning = "stage 1 generate: 100.0 % of 4 responses end at the <limit>"
     rolled = write(store, "rollouts", {"rollouts.parquet": ([], ROLLOUTS)}, responses=4, warning=warning)
-    files = {"verdicts.parquet": ([], VERDICTS)}
+    files = {"verdicts.parquet": ([{"outcome": "wrong", "reward": -1.5}], VERDICTS)}
     judged = write(store, "verdicts", files, parents={"rollouts": [rolled]}, **Tally().facts())
     told = rf"Rollouts artifact seconds responses warning {rolled} [\d.]+ 4 {re.escape(warning)}"
-    assert re.search(told, words(page_of(store, judged)))
+    assert re.search(rf"{told}.* outcome reward extracted wrong -1.5 ", words(page_of(store, judged)))
     assert f"Warning {warning}" in words(page_of(store, rolled))
 
 
