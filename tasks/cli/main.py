@@ -210,10 +210,12 @@ def inspect_command(
     from tasks.cli.inspect import ResponseFilter, inspect_run, inspect_stage
 
     opened, chosen = _open(store), ResponseFilter(prompt, outcome, groups, every)
-    if artifact is not None:
+    if artifact is None:
+        tables = inspect_stage(opened, stage, seed, algorithm, chosen)
+    elif seed is None and algorithm is None:
         tables = inspect_run(opened, artifact, stage, chosen)
     else:
-        tables = inspect_stage(opened, stage, seed, algorithm, chosen)
+        raise DataError(f"{artifact} with --seed or --algorithm; allowed: the report alone, or the options without it.")
     _console().print(tables)
 
 
