@@ -156,19 +156,24 @@ def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> st
 
 
 def _limits(stages: Sequence[Stage], sign: str) -> list[float]:
-    """Return the fixed bounds of the gates and of the vetoes for ratios of tokens whose advantage has this sign.
+    """Return the limits that all stages have for ratios of tokens whose advantage has this sign."""
+    each = [_limits_of(stage, sign) for stage in stages] if sign else [[]]
+    return [limit for limit in each[0] if all(limit in limits for limits in each)]
+
+
+def _limits_of(stage: Stage, sign: str) -> list[float]:
+    """Return the fixed bounds of the gate and of the veto of a stage.
 
     The ratio is that of a token to the behavior policy; gates that compare another ratio have no bounds for it.
     """
     limits: list[float | None] = []
-    for stage in stages if sign else ():
-        objective, veto = stage.policy.settings["objective"], stage.veto
-        gate, ratio = objective.get("gate", {}), objective.get("ratio", {})
-        if ratio.get("reference") != "proximal" and not ratio.get("level", "").startswith("sequence"):
-            names = _BOUNDS[sign].get(gate.get("kind"), ()) if gate.get("bounds", "static") == "static" else ()
-            limits += [gate.get(name) for name in (*names, *(["dual_clip"] if sign == "negative" else []))]
-        if veto.get("statistic") == "token_ratio" and (sign == "negative" or veto["advantage_sign"] == "all"):
-            limits += [veto["kappa"], *([1 / veto["kappa"]] if veto.get("direction") == "both" else [])]
+    objective, veto = stage.policy.settings["objective"], stage.veto
+    gate, ratio = objective.get("gate", {}), objective.get("ratio", {})
+    if ratio.get("reference") != "proximal" and not ratio.get("level", "").startswith("sequence"):
+        names = _BOUNDS[sign].get(gate.get("kind"), ()) if gate.get("bounds", "static") == "static" else ()
+        limits += [gate.get(name) for name in (*names, *(["dual_clip"] if sign == "negative" else []))]
+    if veto.get("statistic") == "token_ratio" and (sign == "negative" or veto["advantage_sign"] == "all"):
+        limits += [veto["kappa"], *([1 / veto["kappa"]] if veto.get("direction") == "both" else [])]
     return [limit for limit in dict.fromkeys(limits) if limit]
 
 
