@@ -135,8 +135,8 @@ def _outcomes(history: History) -> dict[str, Counter[str]]:
 
 
 def _warnings(history: History) -> list[str]:
-    """Return the warnings of all evaluations, and for every stage the warning of the first shard that has one."""
-    groups = [[history.manifests[one.evaluation]] for policy in history.evaluated for one in policy.evaluations]
-    groups += [stage.rollouts for stage in history.stages]
+    """Return for every benchmark the warning of the last policy that has one, and for every stage that of a shard."""
+    by_policy = [[history.manifests[one.evaluation] for one in policy.evaluations] for policy in history.evaluated]
+    groups = [*zip(*reversed(by_policy), strict=True), *(stage.rollouts for stage in history.stages)]
     warnings = [[one.facts["warning"] for one in manifests if "warning" in one.facts] for manifests in groups]
     return [texts[0] for texts in warnings if texts]
