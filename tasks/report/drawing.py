@@ -177,7 +177,8 @@ def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
         few = len(x) == 1 or (len(x) <= _MARKED < points and not look.noisy)
         shape = {"marker": look.marker, "markersize": 3.5} if few else {}
         axes.plot(x, middle, look.style, color=color, label=label, lw=look.width, alpha=look.opacity, **shape)
-        axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+        # A band of one point is a line.
+        axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=4 * (len(x) == 1))
 
 
 def thin_out(x: Column, y: Column, *others: Column, points: int) -> tuple[Column, ...]:
