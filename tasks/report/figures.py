@@ -114,6 +114,7 @@ class Figure(_Settings):
                 self.x_label or "staleness (updates)",
                 heading=panel.title,
                 same_scale=panel.scale != "plain",  # Plain numbers differ too much between stages to share an axis.
+                whole_ticks=self.over == "staleness",
             )
         panels: dict[str, Panel] = {}
         series = []
