@@ -130,7 +130,7 @@ def garbage_tables(garbage: Garbage, hours: float, deleted: bool = False, names:
     """Return a table of items to delete, and a line about what is kept, such as items younger than ``hours``."""
     parts: list[RenderableType] = [f"{item.name}  {decimal(item.bytes)}" for item in garbage.items if names]
     parts.append(_items(garbage.items, "deleted" if deleted else "to delete") if garbage.items else "nothing to delete")
-    reason = f"are younger than {hours:g} h, or have descendants that are"
+    reason = f"are younger than {hours:g} h, or of an unfinished run with artifacts that are"
     if garbage.work.keys:
         reason = f"may be read by running steps (leases {first_names(garbage.work.keys, 3)})"
     spared = f", {garbage.spared} of them because they {reason}" if garbage.spared else ""

@@ -1,8 +1,9 @@
 """Garbage collection: finds the artifacts that no finished run descends from, and deletes them.
 
 An artifact stays if a finished run descends from it, if it or one of its descendants is young, and while any step runs,
-because the inputs of a running step are not known here. If one shard of a run's prompts stays, the shards of its other
-stages stay too. A step on another machine that holds no lease, because it saves no parts, is protected by age alone.
+because the inputs of a running step are not known here. What an unfinished run needs later stays too: the accuracies of
+policies that stay, for its report, and the other shards of prompts and rollouts of which one stays. A step on another
+machine that holds no lease, because it saves no parts, is protected by age alone.
 """
 
 import json
@@ -91,7 +92,8 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
             )
         before = time.time() - hours * 3600
         young = [name for name in artifacts if _changed(contents, name) > before]
-        in_use = contents.ancestors(artifacts if work.keys else young) & artifacts
+        in_use = contents.ancestors(artifacts if work.keys else young)
+        in_use = (in_use | contents.ancestors(_accuracies(contents, in_use))) & artifacts
         sets = {shard_set(contents.manifests[name]) for name in in_use} - {None}
         kept = of_runs | in_use | {name for name in artifacts if shard_set(contents.manifests[name]) in sets}
         garbage = artifacts - kept
@@ -120,12 +122,23 @@ def _order(contents: Contents, garbage: set[str]) -> Iterator[list[str]]:
         sorter.done(*names)
 
 
+def _accuracies(contents: Contents, names: set[str]) -> Iterator[str]:
+    """Yield the evaluations of the policies among artifacts, and their means."""
+    for name, manifest in contents.manifests.items():
+        policies = manifest.parents.get("policy", ()) if manifest.kind in ("evaluation", "average") else ()
+        if names.intersection(policy.folder for policy in policies):
+            yield name
+
+
 def shard_set(manifest: Manifest) -> str | None:
-    """Return a key that all shards of a run's prompts, in all stages, have in common; None for other artifacts."""
-    if manifest.kind != "prompts" or "stage" not in manifest.known_facts:
+    """Return a key that all shards of a run's prompts, in all stages, or of a stage's rollouts have in common.
+
+    It is None for other artifacts.
+    """
+    if manifest.kind not in ("prompts", "rollouts") or "stage" not in manifest.known_facts:
         return None
-    parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
-    return json.dumps([parents, manifest.settings, manifest.seed], sort_keys=True)
+    parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items() if role != "prompts"}
+    return json.dumps([manifest.kind, parents, manifest.settings, manifest.seed], sort_keys=True)
 
 
 def _records(contents: Contents, garbage: set[str], before: float) -> Iterator[Item]:

@@ -63,38 +63,41 @@ def at_work(address: str, *leased: str, **environment: str) -> Iterator[str]:
             process.kill()
 
 
-def test_young_artifacts_stay_with_their_ancestors(store: Store) -> None:
-    run = make_unfinished_run(store, stages=1)
+def test_young_artifacts_stay_with_their_ancestors_and_the_accuracies_of_these(store: Store) -> None:
+    """The report of the run, which goes on, needs the accuracies of all its policies; another run was given up."""
+    run, given_up = make_unfinished_run(store, stages=1), make_unfinished_run(store, stages=1, preset="relaxed")
     make_older(store)
     run.stage()
     make_older(store, [ref for ref in run.artifacts if ref != run.policies[2]])
-    garbage = find_garbage(store)
-    assert names(garbage) == folders(*run.evaluations)
-    assert garbage.spared == len(run.artifacts) - len(run.evaluations)
+    garbage, everything = find_garbage(store), folders(*run.artifacts, *given_up.artifacts)
+    assert names(garbage) == folders(given_up.policies[1], given_up.evaluations[1])
+    assert garbage.spared == len(run.artifacts)
     assert "younger than 24 h" in plain(garbage_tables(garbage, 24))
-    assert names(find_garbage(store, hours=0)) == folders(*run.artifacts)
+    assert names(find_garbage(store, hours=0)) == everything
     make_older(store)
     os.utime(store.root / run.policies[0].folder / "config.json")  # as after a copy of the store
-    assert names(find_garbage(store)) == folders(*run.artifacts) - folders(run.policies[0])
+    assert names(find_garbage(store)) == everything - folders(run.policies[0], run.evaluations[0])
 
 
-def test_the_shards_of_stages_to_come_stay_while_a_run_goes_on(store: Store) -> None:
-    """A run prepared three stages two days ago and is in its second; another, with other settings, was given up."""
-    run, given_up = Run(store).base(), Run(store)
+def test_the_shards_of_a_run_stay_while_it_goes_on(store: Store) -> None:
+    """A run prepared its stages and made rollouts two days ago, and others since; two, with other settings, ended."""
+    run = Run(store).base()
     training = run.write("prepare_training", "prompts", {}, {}, {"prompts": "all"})
 
-    def cut(own: Run, **settings: int) -> list[ArtifactRef]:
-        parents = {"training_set": training}
-        return [
-            own.write("prepare_prompts", "prompts", settings, parents, {"prompts": f"{stage} {settings}"}, stage=stage)
-            for stage in range(3)
-        ]
+    def cut(**settings: int) -> list[ArtifactRef]:
+        parents, files = {"training_set": training}, [{"prompts": f"{stage} {settings}"} for stage in range(3)]
+        return [run.write("prepare_prompts", "prompts", settings, parents, one, stage=1) for one in files]
 
-    shards, others = cut(run, prompts_per_stage=8), cut(given_up, prompts_per_stage=16)
+    def sample(shard: ArtifactRef, **settings: int) -> ArtifactRef:
+        parents, files = {"policy": run.policies[0], "prompts": shard}, {"rollouts.parquet": f"{settings}"}
+        made: ArtifactRef = run.write("generate", "rollouts", settings, parents, files, stage=1)
+        return made
+
+    shards, other_shards = cut(prompts_per_stage=8), cut(prompts_per_stage=16)
+    _, other_rollouts = sample(shards[0]), sample(shards[0], top_k=4)
     make_older(store)
-    files, parents = {"rollouts.parquet": "young"}, {"policy": run.policies[0], "prompts": shards[1]}
-    run.write("generate", "rollouts", {}, parents, files)
-    assert names(find_garbage(store)) == folders(*others, *run.evaluations)
+    sample(shards[1])
+    assert names(find_garbage(store)) == folders(*other_shards, other_rollouts)
 
 
 def test_every_finished_run_is_kept_and_one_that_was_rendered_again_is_one(store: Store) -> None:
