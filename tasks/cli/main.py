@@ -262,7 +262,7 @@ def gc(
     delete: Annotated[bool, typer.Option("--delete", help="Delete everything that is listed.")] = False,
     older_than: Annotated[
         float,
-        typer.Option(min=0, help="Hours; younger items are kept. While a step is running, all artifacts are kept."),
+        typer.Option(min=0, help="Hours; younger items stay. All artifacts stay while a step or a local run goes on."),
     ] = 24,
     names: Annotated[bool, typer.Option("--names", help="Show the name of every item.")] = False,
 ) -> None:

@@ -3,7 +3,10 @@
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple, Unpack
+
+from filelock import FileLock
 
 from tasks.data.sources import source_fingerprint, with_commit, with_commits
 from tasks.errors import SettingsError
@@ -45,8 +48,8 @@ from tasks.settings.base import in_bucket
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
-from tasks.store.files import sweep
-from tasks.store.layout import PAGE_FILE
+from tasks.store.files import disk_errors, sweep
+from tasks.store.layout import LEASES, PAGE_FILE
 from tasks.store.work import work_key
 from tasks.stored.check import check_bucket
 from tasks.stored.runs import (
@@ -59,16 +62,28 @@ from tasks.stored.runs import (
 )
 from tasks.tracking import check_installed
 
+_held: dict[Path, object] = {}
+"""Locks that this process holds until it ends, by store."""
+
 
 def open_store(uri: str, create: bool = True) -> Store:
     """Return the store of a run; in a pod only one in a bucket.
 
+    A lock shows ``mu-grpo gc`` that the run goes on, also between two steps, as long as this process lives.
+
     Raises:
         SettingsError: the store of a pod is a folder, which would end with the pod.
+        ArtifactError: see ``Store.open``; or the folder of the store, or of its local copy, cannot be written.
     """
     if in_pod() and not in_bucket(uri):
         raise SettingsError(f"store: got {uri!r}, a folder, which no other pod reaches; allowed: s3://bucket/prefix.")
-    return Store.open(uri, create)
+    store = Store.open(uri, create)
+    if store.root not in _held:
+        path = store.root / LEASES / f"{process().name}.lock"
+        with disk_errors(store.root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _held[store.root] = FileLock(path).acquire()
+    return store
 
 
 class OpenRun(NamedTuple):

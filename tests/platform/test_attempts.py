@@ -14,6 +14,7 @@ from tasks.flyte import attempts, ends
 from tasks.process import logs
 from tasks.process.interruption import Interrupted
 from tasks.process.provenance import code
+from tasks.store.lease import RunningWork
 
 
 @pytest.mark.parametrize(("usable", "counted"), [(False, 0), (False, 4), (True, 3), (True, 4)])
@@ -54,4 +55,4 @@ def test_a_pod_opens_no_folder_as_a_runs_store(in_pod: bool, monkeypatch: pytest
     monkeypatch.setattr(ends, "in_pod", lambda: in_pod)
     refused = pytest.raises(SettingsError, match="no other pod reaches; allowed: s3://bucket/prefix")
     with refused if in_pod else nullcontext():
-        assert ends.open_store(str(tmp_path)).root == tmp_path
+        assert RunningWork(ends.open_store(str(tmp_path))).keys == [ends.process().name], "gc would delete its inputs"
