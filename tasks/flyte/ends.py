@@ -1,5 +1,6 @@
 """The first and the last tasks of workflows, which open a store and sum up the results; none of them is cached."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from filelock import FileLock
+from flytekit.core.local_cache import LocalTaskCache
+from flytekit.models.literals import LiteralMap
 
 from tasks.data.sources import source_fingerprint, with_commit, with_commits
 from tasks.errors import SettingsError
@@ -78,12 +81,23 @@ def open_store(uri: str, create: bool = True) -> Store:
     if in_pod() and not in_bucket(uri):
         raise SettingsError(f"store: got {uri!r}, a folder, which no other pod reaches; allowed: s3://bucket/prefix.")
     store = Store.open(uri, create)
+    if not in_pod():
+        _check_flyte_cache()
     if store.root not in _held:
         path = store.root / LEASES / f"{process().name}.lock"
         with disk_errors(store.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             _held[store.root] = FileLock(path).acquire()
     return store
+
+
+def _check_flyte_cache() -> None:
+    """Turn Flyte's cache on this machine off if it cannot be written; the store finds finished steps without it."""
+    try:
+        LocalTaskCache.set("mu-grpo", "", LiteralMap({}), (), LiteralMap({}))
+    except Exception as error:  # Of the disk, or of the database in which Flyte keeps its cache.
+        os.environ["FLYTE_LOCAL_CACHE_ENABLED"] = "false"
+        logger().warning("~/.flyte cannot be written: %s. The run goes on without Flyte's cache of tasks", error)
 
 
 class OpenRun(NamedTuple):

@@ -88,10 +88,9 @@ def test_the_shards_of_a_run_stay_while_it_goes_on(store: Store) -> None:
         parents, files = {"training_set": training}, [{"prompts": f"{stage} {settings}"} for stage in range(3)]
         return [run.write("prepare_prompts", "prompts", settings, parents, one, stage=1) for one in files]
 
-    def sample(shard: ArtifactRef, **settings: int) -> ArtifactRef:
+    def sample(shard: ArtifactRef, **settings: int) -> Any:
         parents, files = {"policy": run.policies[0], "prompts": shard}, {"rollouts.parquet": f"{settings}"}
-        made: ArtifactRef = run.write("generate", "rollouts", settings, parents, files, stage=1)
-        return made
+        return run.write("generate", "rollouts", settings, parents, files, stage=1)
 
     shards, other_shards = cut(prompts_per_stage=8), cut(prompts_per_stage=16)
     _, other_rollouts = sample(shards[0]), sample(shards[0], top_k=4)

@@ -38,9 +38,10 @@ def test_rescoring_generates_nothing(copied: Runner) -> None:
 
 
 def test_rescoring_with_the_same_verifier_changes_nothing(copied: Runner) -> None:
+    (copied.folder / "home").symlink_to("/proc")  # where nobody can write
     told = copied.made("rescore", "--verify", '{"workers": 1}', "--seed", "2", "--algorithm", "mu_grpo")
     assert steps(told) == []
-    assert "No outcome changed." in told
+    assert all(text in told for text in ("goes on without Flyte's cache", "No outcome changed."))
 
 
 def test_rewards_of_a_function_are_no_shares() -> None:
