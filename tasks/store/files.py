@@ -39,10 +39,11 @@ Made = TypeVar("Made")
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)$")
 """End of the message of an error of the system in Rust, with its number."""
 _FIXES = {
+    errno.ENOENT: "The store, or a part of it, was moved, deleted or unmounted: bring it back",
     errno.ENOSPC: "The disk is full: free some space",
     errno.EDQUOT: "The disk quota is used up: free some space",
-    errno.EACCES: "No permission: choose another store, or allow writing",
-    errno.EPERM: "No permission: choose another store, or allow writing",
+    errno.EACCES: "No permission: choose another store, or allow reading and writing",
+    errno.EPERM: "No permission: choose another store, or allow reading and writing",
     errno.ENAMETOOLONG: "The file system allows no such name: choose another store",
     errno.ENOTDIR: "A file is in the place of a folder: choose another store",
     errno.EEXIST: "A file, or a link to a disk that is not mounted, is in the place of a folder: choose another store",

@@ -9,13 +9,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
+from tasks.errors import ArtifactError
 from tasks.process.interruption import defers_sigterm
 from tasks.process.logs import logger
 from tasks.process.provenance import waits
 from tasks.settings.base import Settings
 from tasks.store.files import OBJECTS_AT_ONCE, disk_errors, thread_map
-from tasks.store.layout import LEASES, MADE
-from tasks.store.records import ArtifactRef, Record, StoreRef
+from tasks.store.layout import LEASES, MADE, MARKER
+from tasks.store.records import ArtifactRef, Record, StoreMarker, StoreRef
 from tasks.store.store import Store
 
 Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
@@ -58,9 +59,18 @@ def run_once(
         logic: the step.
         inputs: settings, references and plain values that determine the result.
         named: inputs that do not change the result.
+
+    Raises:
+        ArtifactError: the store's folder was moved, deleted or unmounted since the run opened it.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)
+    marker = StoreMarker.parse(store.local.read(MARKER))
+    if store.remote is None and (marker is None or marker.id != ref.id):
+        raise ArtifactError(
+            f"{ref.uri}: the store is not here any more: it was moved, deleted or unmounted during the run. Bring it "
+            "back, or name its new place, then start the same command again: committed artifacts are kept."
+        )
     with _lock(store, key, task):
         if artifacts := _find(store, key, task):
             return artifacts  # type: ignore[return-value]  # of the type that the same step returned
