@@ -177,12 +177,15 @@ class Store:
         A process that follows a leader commits nothing, and its draft's ``ref`` names no artifact.
 
         Raises:
-            ArtifactError: the disk is full or cannot be written, or S3 rejects a file; nothing is committed then.
+            ArtifactError: the disk is full or cannot be written, the draft was moved or deleted, or S3 rejects a file;
+                nothing is committed then.
         """
         with staging_folder(self.root) as staging:
-            draft = Draft(staging, parents)
+            draft, made = Draft(staging, parents), staging.stat().st_ino
             self.progress.count_time(draft)
             yield draft
+            if staging.stat().st_ino != made:  # Libraries make the folder again, with the files that they write later.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging))
             values = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
             draft.ref = ArtifactRef(kind=kind, digest="") if self.follows else self._commit(draft, kind, values, seed)
 
