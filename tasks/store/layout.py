@@ -6,7 +6,7 @@ progress/KEY/NAME-NUMBER/       a part of unfinished work: its files, then manif
 progress/KEY/lease/NUMBER       on S3, the process that does the work
 made/KEY.json                   the artifacts that a step made, by the key of its work
 runs/DIGEST.json                the record of a finished run, by its report
-leases/KEY.lock                 the lock of work on this machine
+leases/KEY.lock                 the lock of work, or of a run, on this machine
 tracking/                       files of wandb and TensorBoard
 logs/                           the output of the runs of an experiment on this machine
 preflight/                      the object that a check of the store writes and removes
