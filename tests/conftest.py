@@ -88,7 +88,8 @@ def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     """An S3 server: the fastest one that is installed, or every make for the tests with ``writers.EVERY_MAKE``."""
     make = getattr(request, "param", "versitygw" if find("versitygw") else "moto")
     folder = tmp_path_factory.mktemp("s3") / "served"
-    with {"versitygw": versitygw(folder), "rclone": rclone(folder)}.get(make, server()) as running:
+    paged = server({"MOTO_S3_DEFAULT_MAX_KEYS": "4"})  # so that listings have several pages
+    with {"versitygw": versitygw(folder), "rclone": rclone(folder)}.get(make, paged) as running:
         yield running
 
 

@@ -95,7 +95,7 @@ def alternate(
     return train_alternating
 
 
-@step("29", role="train", judges=True)
+@step("30", role="train", judges=True)
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:

@@ -17,6 +17,7 @@ from tasks.store.tables import CURVE, read_table, write_table
 from tasks.train.colocated import Colocated
 from tasks.train.results import Row, metrics_schema
 from tasks.verify import Outcome
+from tasks.verify.pool import check_failures
 from tasks.verify.step import verifier_input
 
 
@@ -109,13 +110,16 @@ def run_study(
 def _measure(
     loop: Colocated, settings: EvaluationSettings, problems: list[dict[str, Any]], seed: int
 ) -> dict[str, Any]:
-    """Return a row of the curve, by the policy as it is now."""
+    """Return a row of the curve, by the policy as it is now; see ``check_failures`` for errors."""
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
     samples = sample_problems(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
     verdicts = loop.verifier.verify([verifier_input(sample) for sample in samples])
-    correct_PK = np.array([verdict.outcome is Outcome.CORRECT for verdict in verdicts], dtype=np.float64).reshape(-1, k)
-    working = [verdict.shows_working for verdict in verdicts]
+    for sample, verdict in zip(samples, verdicts, strict=True):
+        sample.update(vars(verdict))
+    check_failures(samples, loop.verify, len(samples))
+    correct_PK = np.array([sample["outcome"] is Outcome.CORRECT for sample in samples], dtype=np.float64).reshape(-1, k)
+    working = [sample["shows_working"] for sample in samples]
     return {
         "update": loop.trainer.updates,
         "accuracy": float(correct_PK.mean()),

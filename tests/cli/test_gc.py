@@ -272,6 +272,7 @@ with store.write("policy", settings={}, parents={}, seed=0) as draft:
 def test_on_s3_work_of_another_machine_keeps_all(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "POLL_SECONDS", 0.2)
     monkeypatch.setattr(leases, "SILENCE_SECONDS", 4.0)
+    monkeypatch.setattr("tasks.store.s3._KEYS_OF_A_REQUEST", 1)
     store = Store.open(bucket)
     run = make_unfinished_run(store, stages=0)
     garbage = find_garbage(store, hours=0)

@@ -150,7 +150,8 @@ def in_processes(history: History, processes: int) -> History:
 
 def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     # The seconds of an answer are those of one worker, whatever the number of workers of both runs.
-    rates = rates_of(one, with_planted_timings(one), override(one.run, "verify.workers=4"))
+    changed = override(one.run, "verify.workers=4 rollout.max_new_tokens=4")
+    rates = rates_of(one, history := with_planted_timings(one), changed)
     assert (rates.rollout.step, rates.rollout.row) == pytest.approx((STEP, TOKEN))
     assert rates.evaluate == rates.rollout
     each = rates.each
@@ -160,6 +161,7 @@ def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     assert started == pytest.approx((ENGINE, TRAINER, BASE))
     assert each.switch_seconds == pytest.approx(SWITCH if one.run.alternates else 0.0)
     assert each.pod_start_seconds == pytest.approx(START)
+    assert each.response_share == pytest.approx(history.stages[-1].verdicts.facts["response_tokens"] / 4)
 
 
 def test_every_process_of_an_alternating_run_has_an_engine(
@@ -175,11 +177,15 @@ def test_every_process_of_an_alternating_run_has_an_engine(
 
 
 def test_training_takes_less_time_in_more_processes_of_any_node(one: FinishedRun) -> None:
-    history, nodes = in_processes(with_planted_timings(one), 4), replace(here(one.run), training_gpus=8)
-    alone, both = rates_of(one, history), read_rates(one.run, history, nodes, "here")
+    history, nodes = in_processes(with_planted_timings(one), 4), replace(here(one.run), gpus=8, training_gpus=8)
+    engine = one.run.rollout.engine.model_copy(update={"tensor_parallel": 2})
+    wide = one.run.model_copy(update={"rollout": one.run.rollout.model_copy(update={"engine": engine})})
+    alone, both = rates_of(one, history), read_rates(wide, history, nodes, "here")
     for name in ("trained_token", "scored_token"):
         assert getattr(alone, name) == pytest.approx(8 * getattr(both, name))
     assert both.trained_token == pytest.approx(TRAINED / 2)
+    assert (both.rollout.step, both.rollout.row) == pytest.approx((alone.rollout.step / 2, alone.rollout.row / 2))
+    assert both.each.pod_start_seconds == pytest.approx(START + ASSUMED.pod_start_seconds)
 
 
 def test_a_run_predicts_itself(one: FinishedRun) -> None:
@@ -188,6 +194,8 @@ def test_a_run_predicts_itself(one: FinishedRun) -> None:
     expected = {row: seconds for row, seconds in ledger.seconds.items() if seconds}
     assert predicted.seconds == pytest.approx(expected, rel=0.03)
     assert predicted.wall_seconds == pytest.approx(ledger.wall_clock, rel=0.02)
+    stored = sum(file.bytes for shard in history.of_kind("rollouts") for file in shard.files.values())
+    assert predicted.kept_bytes - predicted.policy_bytes == pytest.approx(stored, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,9 @@ def test_decode_steps_of_a_call(refills: bool, responses: int, steps: float) -> 
 
 def test_memory_limits_the_rows() -> None:
     """0.9 x 80 GB minus 15.2 GB of weights hold the cache of this many responses of 150 + 640 tokens."""
-    found = rates("rollout.engine.batch_size=9999", "nvidia-h100").rollout
-    assert found.rows == int((72e9 - 2 * WEIGHTS) / (57_344 * 790))
+    for gpus in (1, 2):
+        found = rates(f"rollout.engine.batch_size=9999 rollout.engine.tensor_parallel={gpus}", "nvidia-h100").rollout
+        assert found.rows == int((gpus * 72e9 - 2 * WEIGHTS) / (57_344 * 790))
 
 
 def test_weights_that_do_not_fit_are_named() -> None:

@@ -93,6 +93,10 @@ def test_prices_worked_numbers() -> None:
         assert one.price["GPUs, on demand"] == pytest.approx(4.5 * hours.get("optimize", hours.get("alternate")))
         assert one.price["storage and traffic"] == pytest.approx(one.kept_bytes / 1e9 * 0.023)
         assert not any(phase.price for phase in one.phases if not phase.pod_gpus)
+    storage = COSTS.storage.model_copy(update={"months": 3, "egress_gb": 0.05})
+    pool = pool_of(paper(), 4, None, COSTS.model_copy(update={"storage": storage}), None)
+    kept = predict(paper(), 4, SHAPE, assumed_rates(paper(), SHAPE, pool), pool, alternating=False)
+    assert kept.price["storage and traffic"] == pytest.approx((kept.kept_bytes * 0.069 + kept.read_bytes * 0.05) / 1e9)
 
 
 def test_transfers_and_loads_worked_numbers() -> None:

@@ -83,13 +83,14 @@ def test_a_mistake_names_the_benchmark(benchmarks: list[Any], message: str) -> N
 def test_from_the_hub_with_the_commit_that_a_branch_names(
     running: Hub, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS), "README.md": b""}}
+    running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS), "b.jsonl": lines(ROWS[:2]), "README.md": b""}}
     found = from_hub(store)
     assert (found.facts["data"]["commit"], found.facts["data"]["revision"]) == (FIRST, "main")
     assert (found.facts["prompts"], found.facts["unreadable"]) == (4, [])
     (store.root / "prompts/0123456789abcdef").mkdir()
     (store.root / "prompts/0123456789abcdef/manifest.json").touch()  # Another artifact is damaged.
     assert from_hub(store) == found
+    assert from_hub(store, files=["b.jsonl"]).facts["prompts"] == 2
     first, *_ = read_table(store.path(found.ref) / "prompts.parquet").to_pylist()
     assert (first["prompt"], first["answer"], first["chat"]) == ("Q: What is 0+1?", "1", True)
     assert not [one.path for one in running.asked if "README" in one.path]

@@ -44,8 +44,6 @@ def test_comparison_ignores_case_and_spaces_but_not_signs() -> None:
     assert searched.find("WHAT is $1+2$ ?") == Overlap("mine", "0", 0)
     assert searched.find("What is $1 - 2$?") is None
     assert searched.find(f"Solve. {QUESTION.upper()} Explain!") == Overlap("mine", "1", 13)
-    assert problems(0, QUESTION).find(f"Solve. {QUESTION}") is None
-    assert problems(0, QUESTION).find(f" {QUESTION}") == Overlap("mine", "0", 0)
     # A short problem is searched for with all its words.
     eight = "one two three four five six seven eight"
     assert problems(13, eight).find(f"and {eight} and") == Overlap("mine", "0", 8)
@@ -54,7 +52,7 @@ def test_comparison_ignores_case_and_spaces_but_not_signs() -> None:
 
 def test_common_phrases_of_a_benchmark_are_no_overlap() -> None:
     preamble = "Solve the following problem of a mathematics competition and give the answer as a number:"
-    searched = problems(13, *(f"{preamble} {number} plus {number}" for number in range(100)), *[QUESTION] * 5)
+    searched = problems(13, *(f"{preamble * (n < 10)} {n} plus {n}" for n in range(100)), *[QUESTION] * 5)
     assert searched.find(f"So: {QUESTION}") == Overlap("mine", "100", 13)
     assert searched.find(f"{preamble} 700 plus 8") is None
     assert searched.find(f"{preamble} 7 plus 7") == Overlap("mine", "7", 0)

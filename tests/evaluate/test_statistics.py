@@ -116,7 +116,6 @@ def test_equivalence_is_found_for_small_differences_alone() -> None:
     assert statistics.equivalence_p(draws([{"a": near}], DIFFERENCES), 0.02) < 0.001
     # Not different, and not shown to be equal either.
     assert statistics.equivalence_p(draws([{"a": wide}], DIFFERENCES), 0.02) > 0.2
-    assert statistics.equivalence_p(draws([{"a": near + 0.02}], DIFFERENCES), 0.02) == pytest.approx(0.5, abs=0.4)
     assert statistics.equivalence_p(draws([{"a": near + 0.1}], DIFFERENCES), 0.02) == 1
 
 

@@ -132,13 +132,15 @@ def test_artifacts_on_the_way_to_a_policy_count_once() -> None:
     (stage,) = run.history.stages
 
     def with_rollouts(**timings: Any) -> dict[str, float]:
-        changed: Manifest = stage.policy.model_copy(update={"timings": stage.policy.timings.model_copy(update=timings)})
-        return training_time(replace(run, history=replace(run.history, stages=[replace(stage, rollouts=[changed])])))
+        engine, timed = {"tensor_parallel": 2}, stage.policy.timings.model_copy(update=timings)
+        changes = {"kind": "rollouts", "settings": {"engine": engine}, "timings": timed}
+        made: Manifest = stage.policy.model_copy(update=changes)
+        return training_time(replace(run, history=replace(run.history, stages=[replace(stage, rollouts=[made])])))
 
     alone = training_time(run)
     assert with_rollouts(started=1.0, finished=9.0, phases={}) == alone
     outside = with_rollouts(started=-9.0, finished=-1.0, phases={"generate": 7.0})
-    assert outside == alone | {speedup.UNDIVIDED: 12.0, speedup.STORAGE: alone[speedup.STORAGE] + 1.0}
+    assert outside == alone | {speedup.UNDIVIDED: 5.0 + 2 * 7.0, speedup.STORAGE: alone[speedup.STORAGE] + 2 * 1.0}
 
 
 def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
@@ -192,21 +194,24 @@ def evaluated(run: SystemRun, *levels: float) -> SystemRun:
     return replace(run, history=replace(run.history, evaluated=policies))
 
 
-@pytest.mark.parametrize(("ours", "theirs", "ratio"), [(0.5, 0.1, 4.0), (0.5, 0.4, 4.0), (0.3, 0.4, None)])
-def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, theirs: float, ratio: float | None) -> None:
+@pytest.mark.parametrize(("ours", "theirs", "reached"), [(0.5, 0.1, True), (0.5, 0.4, True), (0.3, 0.4, False)])
+def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, theirs: float, reached: bool) -> None:
     """The base policy has an accuracy of 0.3, which is above a baseline that collapsed."""
 
     def run(system: str, seed: int, seconds: float, generate: float, last: float) -> SystemRun:
         return evaluated(planted(system, Sampled(), seed, optimize=seconds - generate, generate=generate), 0.3, last)
 
-    runs = [run("mu_grpo", 0, 5, 1, ours), run("mu_grpo", 1, 5, 1, ours)]
+    runs = [run("mu_grpo", 0, 5, 1, 0.5), run("mu_grpo", 1, 5, 1, ours)]
     runs += [run("grpo", 0, 10, 4, theirs), run("grpo", 1, 40, 9, theirs)]
     speeds = {one.name: (one.ratio, one.by_seed) for one in speeds_of(runs, "mu_grpo", ["grpo"])}
-    assert speeds[speedup.TO_LEVEL] == (pytest.approx(ratio), [2.0, 8.0] if ratio else [None, None])
+    assert speeds[speedup.TO_LEVEL] == ((pytest.approx(4.0), [2.0, 8.0]) if reached else (None, [2.0, None]))
     assert speeds[speedup.END_TO_END] == (pytest.approx(4.0), [2.0, 8.0])
     assert speeds[speedup.GENERATION] == (pytest.approx(6.0), [4.0, 9.0])
     mean = times_of(runs)[1]
     assert (mean.system, mean.updates, mean.wall_clocks, mean.ledger["generate"]) == ("grpo", 8, [10, 40], 6.5)
+    seconds = {"mu_grpo": 2.0, "grpo": 3.0}  # GPU-seconds count where there are any.
+    runs = [replace(one, ledger=replace(one.ledger, gpu_seconds={"generate": seconds[one.system]})) for one in runs]
+    assert speeds_of(runs, "mu_grpo", ["grpo"])[0].by_seed == pytest.approx([1.5, 1.5])
 
 
 def test_both_runs_are_timed_to_the_level_where_they_first_have_it() -> None:

@@ -174,7 +174,6 @@ def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Pat
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        (None, "has no chat template"),
         ("{{ raise_exception('System role required') }}", "TemplateError: System role required. Set prompts.chat"),
         ("{{ raise_exception('\x1b[2J') }}", "TemplateError: \N{SYMBOL FOR ESCAPE}\\[2J\\. Set"),
         ("{{ messages | nothing }}", "TemplateAssertionError: No filter named 'nothing'"),
@@ -184,7 +183,7 @@ def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Pat
         ("<image>", "the tokenizer has 261 tokens and the model's vocabulary 260"),
     ],
 )
-def test_a_template_is_tried_for_chats(store: Store, tmp_path: Path, template: str | None, message: str) -> None:
+def test_a_template_is_tried_for_chats(store: Store, tmp_path: Path, template: str, message: str) -> None:
     tokenizer = byte_tokenizer(template=template)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})  # It has no embedding.
     folder = llama(tmp_path / "llama", tokenizer)

@@ -117,7 +117,7 @@ def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folde
     before = fingerprint(f"{bucket}/model")
     files.pipe_file(f"{bucket}/model/runs/store.json", b"a store below it, which every run changes")
     assert fingerprint(f"{bucket}/model") == before
-    files.pipe_file(f"{bucket}/model/notes.txt", b"changed")
+    files.pipe_file(f"{bucket}/model/config.json", (folder / "config.json").read_bytes()[::-1])
     assert fingerprint(f"{bucket}/model") != before
 
 

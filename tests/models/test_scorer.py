@@ -55,11 +55,6 @@ def test_kernels_take_heads_of_one_width_that_8_divides(width: int, of_values: i
     assert _has_kernels(query, value) is (width == 128)
 
 
-def test_nothing_is_packed_as_one_token() -> None:
-    nothing = pack([], [])
-    assert (len(nothing.token_P), len(nothing.response_T)) == (1, 0)
-
-
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("chunk", [1, 3, 10, 100])
 def test_chunked_logp_has_the_gradients_of_plain_log_softmax(chunk: int, cap: float | None) -> None:

@@ -13,8 +13,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tasks.errors import SettingsError
-from tasks.models.checks import check_folder
-from tasks.models.loading import load_tokenizer
 from tasks.train.batches import Responses, micro_batches, shares
 from tasks.train.stage import load_trainer
 from tests.train.small import LORA, settings, zero
@@ -82,14 +80,6 @@ def test_two_processes_go_on_from_two(pair: Path) -> None:
         assert largest_difference(state(pair, f"{LAST}-again"), state(pair, LAST)) == 0
 
 
-def test_the_policy_of_two_processes_loads(pair: Path) -> None:
-    folder = pair / "policy"
-    check_folder(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
-    assert largest_difference(dict(model.named_parameters()), weights(pair, LAST)) == 0
-    assert load_tokenizer(folder)("12+3")["input_ids"]
-
-
 def test_a_key_that_deepspeed_refuses_is_named(base: Path, tmp_path: Path) -> None:
     run_in_group(1, tmp_path / "meeting", refused, base)
 
@@ -134,18 +124,15 @@ def test_two_processes_train_adapters_as_one(base: Path, responses: Responses, p
             assert largest_difference(load_file(pairs / f"lora-{stage}" / name), load_file(tmp_path / name)) < 1e-5
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(20, 80), st.integers(1, 5))
+@given(st.lists(st.integers(1, 60), max_size=30), st.integers(20, 80), st.integers(1, 5))
 def test_shares_are_equal_and_lose_nothing(lengths: list[int], budget: int, processes: int) -> None:
-    tokens_R = np.array(lengths)
+    tokens_R = np.array(lengths, dtype=np.int64)
     dealt = shares(micro_batches(tokens_R, budget), tokens_R, processes)
     assert len(dealt) == processes
-    assert len({len(parts) for parts in dealt}) == 1
+    (steps,) = {len(parts) for parts in dealt}
+    assert steps > 0  # An update without responses is shared too.
     assert sorted(row for parts in dealt for part in parts for row in part) == [*range(len(lengths))]
     for part in [part for parts in dealt for part in parts]:
-        assert tokens_R[part].sum() <= max(budget, *lengths)
+        assert tokens_R[part].sum() <= max([budget, *lengths])
     if len(lengths) >= processes:
         assert all(any(len(part) for part in parts) for parts in dealt)
-
-
-def test_an_update_without_responses_is_shared_too() -> None:
-    assert [[len(part) for part in parts] for parts in shares([], np.zeros(0, dtype=np.int64), 3)] == [[0]] * 3

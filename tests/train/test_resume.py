@@ -78,6 +78,7 @@ def working(tmp_path: Path) -> Store:
         *({"preset": name} for name in ("mu_grpo", "red_drop", "m2po", "off_policy_grpo")),
         {"preset": "mu_grpo", "warmup_updates": 4},
         {"preset": "mu_grpo", "modifier": "mis"},
+        {"preset": "mu_grpo", "learning_rate": 0.01, "backend": {"kind": "torch", "dtype": "bfloat16"}},
         {"preset": "decoupled_ppo", "objective": {"schedule": {"batches_per_proximal": 4}}},
         {"preset": "grpo", "objective": {"regulariser": {"kind": "reference_kl", "coefficient": 0.1}}},
     ],

@@ -32,8 +32,6 @@ def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses
     assert sum(row["tokens"] for row in results.rows) == len(responses.response_tokens.flat)
     assert all(row["grad_norm"] > 0 and 0 <= row["reward"] <= 1 for row in results.rows)
     assert results.facts()["logp_mismatch"] < 1e-4
-    (later,) = trainer.train(responses, batches(responses)[:1], 0).rows
-    assert (later["update"], later["staleness"]) == (4, 0)
 
 
 def test_the_mismatch_is_a_mean_over_the_tokens_of_all_refreshes(small: Small, responses: Responses) -> None:
@@ -224,7 +222,8 @@ def test_generation_settings_are_copied_unchanged(base: Path, tmp_path: Path, ge
     file.unlink(missing_ok=True)
     if generation is not None:
         file.write_text(json.dumps(generation))
-    for name in (copied := ("preprocessor_config.json", "chat_template.jinja", "own.py")):
+    of_tokenizer = ("chat_template.jinja", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json")
+    for name in (copied := (*of_tokenizer, "preprocessor_config.json", "own.py")):
         (other / name).write_text("{}")
     save_policy(saved, load_trainer(other, settings(), LONGEST, 0).backend, other)
     assert stop_token_ids(saved) == stop_token_ids(other)
