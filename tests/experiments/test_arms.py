@@ -31,6 +31,7 @@ def test_arms_are_compared_with_the_reference_although_runs_collapse(store: Stor
         collapsed = {"last": 7} if name == QUESTIONS["a"].reference else {}
         studies += [study(store, seed, low, **collapsed) for seed in (2, 4)]
     studies[:2] = study(store, 0, high, peak=0.9), study(store, 1, [0.0, 1.0, 1.0] * 20, last=7)
+    studies[-2:] = [study(store, seed, [0.0] * 60) for seed in (2, 4)]
     result = laboratory.LaboratoryResult.load(store, laboratory.compare_arms(store, "a", studies))
     assert (result.updates, result.seeds, result.problems, result.base) == (8, 2, 60, 3 / 16)
     assert [arm.name for arm in result.arms] == names
@@ -42,3 +43,5 @@ def test_arms_are_compared_with_the_reference_although_runs_collapse(store: Stor
     assert (first.best, first.vetoed, first.clipped) == pytest.approx((0.5 * (0.9 + 2 / 3), 0.25 * 0.7, 0.35))
     assert (reference.difference, reference.p, same.difference.value, same.p) == (None, None, 0, 1)
     assert first.p < 0.5
+    # All 10,000 draws are below 0, and five arms are compared.
+    assert (result.arms[-1].difference.value, result.arms[-1].p) == pytest.approx((-0.25, 5 * 2 / 10_001))

@@ -212,6 +212,7 @@ def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, thei
     seconds = {"mu_grpo": 2.0, "grpo": 3.0}  # GPU-seconds count where there are any.
     runs = [replace(one, ledger=replace(one.ledger, gpu_seconds={"generate": seconds[one.system]})) for one in runs]
     assert speeds_of(runs, "mu_grpo", ["grpo"])[0].by_seed == pytest.approx([1.5, 1.5])
+    assert times_of(runs)[1].gpu_seconds == {"generate": 3.0}
 
 
 def test_both_runs_are_timed_to_the_level_where_they_first_have_it() -> None:

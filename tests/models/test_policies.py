@@ -1,6 +1,7 @@
 """Base policies: made here, taken from a folder, or refused with what is missing."""
 
 import json
+import os
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -62,7 +63,7 @@ def test_a_tiny_policy_may_have_no_warm_start(store: Store) -> None:
     assert store.manifest(made).facts["warm_start_cross_entropy"] is None
 
 
-def test_files_that_belong_to_no_policy_are_not_copied(small: Small, store: Store, folder: Path) -> None:
+def test_files_that_belong_to_no_policy_are_not_copied(small: Small, store: Store, folder: Path, monkeypatch) -> None:
     """A manifest, what a merged adapter left, and weights in a second format."""
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     weights = load_file(folder / "model.safetensors")
@@ -71,7 +72,10 @@ def test_files_that_belong_to_no_policy_are_not_copied(small: Small, store: Stor
     index = {"weight_map": {"wq": "model-00001-of-00001.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "original").mkdir()
-    assert fingerprint(str(folder))
+    monkeypatch.setattr("tasks.store.fetch._HASHED_BYTES", 0)  # as if the weights were large
+    before = fingerprint(str(folder))
+    os.utime(folder / "model.safetensors", (0, 0))
+    assert fingerprint(str(folder)) != before
     policy = take_policy(store, folder)
     assert policy == small[1]
     assert store.manifest(policy).settings["path"] == str(folder)

@@ -130,7 +130,7 @@ def test_a_tokenizer_that_cleans_up_spaces_leaves_those_of_responses() -> None:
     tokenizer.clean_up_tokenization_spaces = True
     tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
     assert tokenizer.decode(ids := tokenizer(program)["input_ids"]) != program
-    assert decode(tokenizer, [Response(np.array(ids), np.zeros(len(ids)), "stop")]) == [program]
+    assert decode(tokenizer, [Response(np.array([*ids, 1]), np.zeros(len(ids) + 1), "stop")]) == [program]
 
 
 @pytest.mark.parametrize(

@@ -108,16 +108,14 @@ def test_vllm_is_given_no_weights_under_names_that_it_does_not_know(kind: str, e
         engine.update_weights([("model.experts", torch.zeros(1))])
 
 
-def test_transformers_share_the_weights_they_are_given(folders: tuple[Path, Path], requests: list[Request]) -> None:
+def test_transformers_share_the_weights_they_are_given(folders: tuple[Path, Path]) -> None:
     engine = TransformersEngine.load(folders[0], EngineSettings())
     trained = load_model(folders[1])
-    before = run(engine, requests)
     engine.rest()
     held = dict(engine._model.named_parameters())
     assert sum(parameter.numel() for parameter in held.values()) == 0
     engine.update_weights(trained.named_parameters())
     assert all(held[name].data_ptr() == parameter.data_ptr() for name, parameter in trained.named_parameters())
-    assert not alike(run(engine, requests), before)
 
 
 def test_an_update_without_all_weights_is_an_error(folders: tuple[Path, Path]) -> None:

@@ -119,6 +119,7 @@ def test_time_of_earlier_attempts_counts(store: Store) -> None:
                 time.sleep(0.05)
             with draft.phase("generate"):
                 for number in range(parts):
+                    put(working, number, "", "logp")
                     working.progress.table("rollouts", number, make)
                 if parts < 3:
                     raise Interrupted("stopped")

@@ -203,7 +203,6 @@ VARIANTS: list[tuple[str, dict[str, Any], list[Case]]] = [
         {"gate": {"low": 0.0, "high": 5.0}},
         [Case(DROPPED, [0, 0, 0.5, 0.5, -1, -0.5, 0, -(E**-0.5), 0, 0, -0.2, -1, -1, -1], [14] * 3 + [7, 7, 14, 28])],
     ),
-    ("reinforce", {"regulariser": LIKELIHOOD}, [Case([(1.0, [2.0]), (-1.0, [0.5])], [1, -1], [2] * 2, [-0.1] * 2)]),
     # AsymRE with a penalty in place of its baseline.
     ("asymre", {"advantage": {"baseline_offset": 0}, "regulariser": LIKELIHOOD}, grid(PLUS, MINUS, pull=[-0.1] * 7)),
 ]

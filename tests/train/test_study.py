@@ -64,7 +64,8 @@ def test_a_limit_that_is_not_in_the_key_of_a_study_ends_it_without_a_result(star
     Path("rewards.py").write_text("def raises(*_):\n    raise KeyError\n")
     raising = "verify='{kind: function, function: \"rewards:raises\"}'"
     # The first evaluation has 4 responses to each of 20 problems.
-    for changes, message in (("optimize.max_logp_mismatch=1e-12", "max_logp"), (raising, "80 crashes among 80 resp")):
+    differing = "optimize.max_logp_mismatch=1e-12", r"log-probabilities differ by 0\.0000 on average .* allows 1e-12"
+    for changes, message in (differing, (raising, "80 crashes among 80 responses")):
         with pytest.raises(GateError, match=message):
             run(start, 2, 4, changes)
 

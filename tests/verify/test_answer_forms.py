@@ -5,7 +5,6 @@ comment says so.
 """
 
 import logging
-from unicodedata import numeric
 
 import math_verify
 from hypothesis import given
@@ -63,7 +62,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{x+1}{2}", {C: [r"{x+1\over2}", r"x+1\over2", r"\nicefrac{x+1}{2}"]}),
     ("(0,1)", {C: [r"x>0\land x<1", "(0.,1.)"]}),
     (r"(\ln 2+\pi,\infty)", {C: ["(ln(2)+pi, infty)"]}),
-    *((str(numeric(one)), {C: [one]}) for one in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"),
+    ("1", {C: ["⅓+⅔", "¼+¾", "⅕+⅘", "⅖+⅗", "⅙+⅚", "⅛+⅞", "⅜+⅝", "½*2", "⅐*7", "⅑*9", "⅒*10"]}),
     (r"\sqrt[3]{x_1}", {C: ["\u221b(x\u2081)"]}),
     (r"\frac{1}{e}", {C: [r"\frac{1}{\mathrm{e}}"]}),
     ("5", {C: [r"{\bf 5}", r"\underline{5}", r"\textcolor{red}{5}", r"\frac{\boxed{10}}{2}"]}),

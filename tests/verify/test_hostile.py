@@ -107,6 +107,7 @@ def test_a_disturbed_answer_comes_to_an_end_in_every_call(monkeypatch):
     with Verifier(settings(workers=1, deadline_seconds=0.3)) as verifier:
         for _ in range(2):
             assert verifier.verify([("42", boxed(HANGS))])[0].outcome == Outcome.TIMEOUT
+            assert verifier._ends.total() == pool._TRIES
 
 
 @pytest.mark.parametrize("for_good", [False, True], ids=["goes on", "stays"])

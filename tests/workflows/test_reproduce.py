@@ -90,6 +90,7 @@ def test_causes_add_up_to_the_difference_of_two_runs(reproduced: Finished) -> No
         assert 0.5 * generated < sum(one.seconds for one in run.calls) <= generated
         tokens = [one.facts["responses"] * one.facts["response_tokens"] for one in run.history.of_kind("verdicts")]
         assert run.response_tokens == pytest.approx(sum(tokens))
+        assert run.sequence_tokens == run.response_tokens + 5 * 1024  # Prompts such as 12+3= have five tokens.
         assert sum(one.needed_F[1] for one in run.calls) == run.response_tokens
     causes = {one.name: one.seconds for one in split_causes(runs, "mu_grpo", ["grpo"])}
     assert {BARRIER, BATCHES, UNEXPLAINED} <= causes.keys()
