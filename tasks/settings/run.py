@@ -73,11 +73,17 @@ class RunSettings(Settings):
         return {**values, "optimize": _without_row(values["optimize"])}
 
     def check_one_benchmark(self) -> None:
-        """Raise SettingsError unless a run of the laboratory has one benchmark."""
+        """Raise SettingsError unless a run of the laboratory has one benchmark, which the run's verifier judges."""
         if len(self.evaluate.benchmarks) > 1:
             raise SettingsError(
                 f"evaluate.benchmarks: {len(self.evaluate.benchmarks)} in the laboratory, whose runs are compared "
                 "problem by problem; allowed: one."
+            )
+        (benchmark,), kind = self.evaluate.benchmarks, self.verify.kind
+        if benchmark.answer_type not in (None, kind):
+            raise SettingsError(
+                f"evaluate.benchmarks, {benchmark.name}: answer_type {benchmark.answer_type} with verify.kind {kind} "
+                f"in the laboratory, whose runs have one verifier; allowed: answer_type {kind}."
             )
 
     def check_laboratory_run(self, updates: int, name: str) -> None:

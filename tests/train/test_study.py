@@ -62,8 +62,7 @@ def test_all_presets_start_from_the_same_rollouts(start) -> None:
 def test_a_limit_that_is_not_in_the_key_of_a_study_ends_it_without_a_result(start, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("rewards.py").write_text("def raises(*_):\n    raise KeyError\n")
-    raising = "verify='{kind: function, function: \"rewards:raises\"}'"
-    # The first evaluation has 4 responses to each of 20 problems.
+    raising = "verify='{kind: function, function: \"rewards:raises\"}'"  # 4 responses to each of 20 problems
     differing = "optimize.max_logp_mismatch=1e-12", r"log-probabilities differ by 0\.0000 on average .* allows 1e-12"
     for changes, message in (differing, (raising, "80 crashes among 80 responses")):
         with pytest.raises(GateError, match=message):

@@ -24,6 +24,7 @@ from tools.runs import CONFIG, steps
 
 ONE = {"evaluate": {"benchmarks": ["held_out"]}}
 OTHER = {"optimize": {"preset": "m2po"}, **ONE}
+PROGRAMS = {"evaluate": {"benchmarks": ["livecodebench"]}}
 
 
 def experiment() -> dict[str, Any]:
@@ -150,9 +151,10 @@ def test_a_second_reproduction_by_file_and_overrides_does_nothing(reproduced: Fi
         ({"systems": {**experiment()["systems"], "m2po": OTHER}}, "held_out, and easy, hard with 'mu_grpo'; allowed"),
         ({"laboratory": {"parts": ["a"], "updates": 4}}, "laboratory: evaluations: 16 does not divide the 4"),
         ({"laboratory": {"parts": ["a"]}}, "evaluate.benchmarks: 2 in the laboratory"),
+        ({"laboratory": {"parts": ["a"], "changes": PROGRAMS}}, "answer_type code with verify.kind math"),
         ({"laboratory": {"parts": ["c"], "updates": 4, "evaluations": 4, "changes": ONE}}, "8 stages': updates_per_"),
     ],
-    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks", "evaluations", "laboratory", "arm"],
+    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks", "evaluations", "laboratory", "judge", "arm"],
 )
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     values = {**experiment(), **change}
