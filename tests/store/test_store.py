@@ -33,7 +33,6 @@ def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store:
     manifest = store.manifest(ref)
     assert manifest.parents == {"source": [parent]}
     assert (manifest.settings, manifest.seed, manifest.facts) == ({"a": 1}, 3, {"rows": 1})
-    assert manifest.timings.phases["load"] <= manifest.timings.seconds
     assert "pyarrow" in manifest.packages
     shutil.move(store.root, tmp_path / "moved")
     moved = Store.open(tmp_path / "moved")
