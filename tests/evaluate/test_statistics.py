@@ -124,7 +124,6 @@ def test_effect_sizes_worked_numbers() -> None:
     assert statistics.cohen_dz(difference_N / 10) == pytest.approx(0.8 / np.sqrt((30 - 5 * 0.8**2) / 4))
     assert statistics.rank_biserial(difference_N) == pytest.approx((1 + 2 - 3 + 4) / 10)
     assert statistics.rank_biserial(np.array([1.0, 1.0, -1.0, 2.0])) == pytest.approx((2 + 2 - 2 + 4) / 10)
-    assert statistics.rank_biserial(np.array([0.1, 0.3])) == 1
     assert statistics.rank_biserial(np.zeros(3)) is None
     tenths = [[0.1, 0.2, 0.3, -0.4], [-0.4, 0.1, 0.2, 0.3], [0.1, 0.2, -0.4, 0.3]]
     equal_N = statistics.run_means([{"easy": np.array(tenths)}])

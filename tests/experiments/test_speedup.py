@@ -71,6 +71,9 @@ def test_a_policy_with_longer_responses() -> None:
     longer = {name: more * PHASES[name] for name in ("logp", "optimize")}
     expected = (more - 1) * (PHASES["logp"] + PHASES["optimize"]) + sum(one.seconds for one in ours.calls)
     assert compared(ours, theirs, longer) == pytest.approx({speedup.RESPONSES: expected})
+    # At twice the seconds per token of one system, tokens count at the mean of both rates.
+    saved = compared(ours, theirs, longer | {"logp": 2 * longer["logp"]})
+    assert saved[speedup.LOGP] == pytest.approx(2 * longer["logp"] - PHASES["logp"] - 1.5 * (more - 1) * PHASES["logp"])
 
 
 def test_an_engine_that_is_slower_beside_training_is_not_explained() -> None:
@@ -209,10 +212,9 @@ def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, thei
     assert speeds[speedup.GENERATION] == (pytest.approx(6.0), [4.0, 9.0])
     mean = times_of(runs)[1]
     assert (mean.system, mean.updates, mean.wall_clocks, mean.ledger["generate"]) == ("grpo", 8, [10, 40], 6.5)
-    seconds = {"mu_grpo": 2.0, "grpo": 3.0}  # GPU-seconds count where there are any.
-    runs = [replace(one, ledger=replace(one.ledger, gpu_seconds={"generate": seconds[one.system]})) for one in runs]
-    assert speeds_of(runs, "mu_grpo", ["grpo"])[0].by_seed == pytest.approx([1.5, 1.5])
-    assert times_of(runs)[1].gpu_seconds == {"generate": 3.0}
+    runs = [replace(one, ledger=replace(one.ledger, gpu_seconds={"generate": len(one.system)})) for one in runs]
+    assert speeds_of(runs, "mu_grpo", ["grpo"])[0].by_seed == pytest.approx([4 / 7, 4 / 7])
+    assert times_of(runs)[1].gpu_seconds == {"generate": 4}
 
 
 def test_both_runs_are_timed_to_the_level_where_they_first_have_it() -> None:

@@ -118,6 +118,8 @@ def test_time_of_earlier_attempts_counts(store: Store) -> None:
             for _ in range(2):
                 with draft.phase("load"):
                     time.sleep(0.03)
+            with working.write("verdicts", settings={}, parents={}, seed=0) as inner:
+                assert not inner.earlier
             with draft.phase("generate"):
                 for number in range(parts):
                     put(working, number, "", "logp")

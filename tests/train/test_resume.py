@@ -99,7 +99,6 @@ def test_killed_and_started_again_the_weights_are_the_same_bits(
     assert shown == all_of_them, "a tracker lacks the updates of earlier attempts"
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
     assert again == results
-    assert {row["staleness"] for row in again.examples} == {0, 1, 2, 4, 5}
 
 
 def test_sigterm_saves_the_state_and_stops(small: Small, responses: Responses, working: Store) -> None:

@@ -43,8 +43,7 @@ def test_the_curve_has_a_point_at_equal_distances(start) -> None:
     assert curve["accuracy"][-1] == pytest.approx(sum(curve["problem_accuracy"][-1]) / 20)
     assert metrics["update"] == list(range(1, 9))
     assert metrics["staleness"] == list(range(8))
-    facts = start[0].manifest(made).facts
-    assert (facts["stopped"], facts["best"]) == ("", max(curve["accuracy"]))
+    assert start[0].manifest(made).facts.items() >= {"stopped": "", "best": max(curve["accuracy"])}.items()
 
 
 def test_evaluating_along_the_way_changes_no_update(start) -> None:

@@ -12,9 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from tasks.errors import ArtifactError, CollapseError, DataError, GateError, NothingToLearnError
 from tasks.models.loading import load_model, stop_token_ids
+from tasks.settings import OperationSettings
+from tasks.store import Store
 from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
-from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
+from tasks.train.checkpoint import Checkpoints, load_optimizer, save_optimizer, save_policy
 from tasks.train.results import StageResults
 from tasks.train.stage import load_trainer
 from tests.train.small import GROUP, LONGEST, Small, batches, responses_with, settings, train, trainer_of, verdicts
@@ -23,15 +25,12 @@ ORDER = "it does not have 4 responses in the order of sample_index"
 
 
 def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses) -> None:
-    trainer, results, _ = train(small, responses, warmup_updates=3)
+    _, results, _ = train(small, responses, warmup_updates=3)
     places = [(row["stage"], row["update"], row["staleness"]) for row in results.rows]
     assert places == [(1, 1, 0), (1, 2, 1), (1, 3, 2)]
     assert [row["learning_rate"] for row in results.rows] == pytest.approx([2.5e-4, 5e-4, 7.5e-4])
-    assert trainer.updates == 3
     assert sum(row["responses"] for row in results.rows) == 48
     assert sum(row["tokens"] for row in results.rows) == len(responses.response_tokens.flat)
-    assert all(row["grad_norm"] > 0 and 0 <= row["reward"] <= 1 for row in results.rows)
-    assert results.facts()["logp_mismatch"] < 1e-4
 
 
 def test_the_mismatch_is_a_mean_over_the_tokens_of_all_refreshes(small: Small, responses: Responses) -> None:
@@ -57,16 +56,17 @@ def test_the_split_into_micro_batches_changes_nothing(small: Small, responses: R
 
 @pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 16}])
 def test_training_resumes_from_saved_state_with_equal_bits(
-    small: Small, responses: Responses, tmp_path: Path, lora: dict[str, int] | None
+    small: Small, responses: Responses, store: Store, tmp_path: Path, lora: dict[str, int] | None
 ) -> None:
     base, (straight, _, _) = small[0].path(small[1]), train(small, responses, updates=2, lora=lora)
     save_policy(tmp_path, straight.backend, base, straight.settings.lora)
     save_optimizer(tmp_path, straight.backend, straight.updates)
     resumed = load_trainer(tmp_path, straight.settings, LONGEST, 0, base)
-    assert resumed.updates == 2
+    resumed.checkpoints = Checkpoints(Store(store.ref, work="k").progress, OperationSettings(updates_per_checkpoint=1))
     for trainer in (straight, resumed):
-        trainer.train(responses, batches(responses)[2:], 1)
+        trainer.train(responses, batches(responses)[2:], 1, StageResults(96, 2))
     assert resumed.updates == straight.updates == 3
+    assert [path.name for path in store.root.glob("progress/k/train-*")] == ["train-000001"], "not of this stage"
     for ours, theirs in zip(straight.backend.weights(), resumed.backend.weights(), strict=True):
         assert torch.equal(ours[1], theirs[1])
     assert {float(state["step"]) for state in resumed.backend.optimizer.state.values()} == {3.0}
