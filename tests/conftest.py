@@ -25,7 +25,7 @@ from tools.s3 import S3, rclone, server, versitygw
 from tools.system_programs import find
 
 if TYPE_CHECKING:
-    from tests.prepared import Learner
+    from tests.prepared import Small
 
 settings.register_profile("busy", deadline=None)  # For a busy machine.
 settings.load_profile("busy")
@@ -117,7 +117,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef]
 
 
 @pytest.fixture(scope="module")
-def learner(tmp_path_factory: pytest.TempPathFactory) -> "Learner":
+def learner(tmp_path_factory: pytest.TempPathFactory) -> "Small":
     """A store for one test file, with a policy whose answers are sometimes correct."""
     from tasks.models.step import prepare_policy
     from tests.prepared import made_once

@@ -38,7 +38,8 @@ VERIFY = VerifySettings(workers=1)
 EVALUATE = EvaluationSettings(samples_per_problem=2, max_new_tokens=12, responses_per_part=8)
 OPTIMIZE = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
 """A stage of 4 updates, for the policy ``learner``."""
-Learner = tuple[Store, ArtifactRef]
+Small = tuple[Store, ArtifactRef]
+"""A store, and a policy in it."""
 
 
 def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

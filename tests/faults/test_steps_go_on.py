@@ -14,7 +14,7 @@ from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests import prepared
 from tests.faults.steps import Killed, kill_after
-from tests.prepared import EVALUATE, IN_PARTS, OPTIMIZE, PROMPTS, VERIFY, Learner
+from tests.prepared import EVALUATE, IN_PARTS, OPTIMIZE, PROMPTS, VERIFY, Small
 
 Step = Callable[[Store], ArtifactRef]
 OFTEN = OperationSettings(updates_per_checkpoint=1)
@@ -22,7 +22,7 @@ STEPS = {"generate": 4, "verify": 2, "optimize": 4, "alternate": 7, "evaluate": 
 """The number of parts that each step saves."""
 
 
-def step_of(name: str, learner: Learner) -> Step:
+def step_of(name: str, learner: Small) -> Step:
     base, policy = learner
     if name == "generate":
         shard, *_ = prepared.prepare_stage(base, PROMPTS, 0, 0)
@@ -42,7 +42,7 @@ def step_of(name: str, learner: Learner) -> Step:
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(("name", "parts"), STEPS.items())
-def test_a_step_stopped_after_any_part_makes_the_same_artifact(learner: Learner, name: str, parts: int) -> None:
+def test_a_step_stopped_after_any_part_makes_the_same_artifact(learner: Small, name: str, parts: int) -> None:
     base, _ = learner
     step = step_of(name, learner)
     undisturbed = step(base)
@@ -59,7 +59,7 @@ def test_a_step_stopped_after_any_part_makes_the_same_artifact(learner: Learner,
 
 
 @pytest.mark.parametrize("refresh", [0, 1])
-def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner, refresh: int) -> None:
+def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Small, refresh: int) -> None:
     """The newest state is that before the second update on the second refresh."""
     base, _ = learner
     step, store = step_of("alternate", learner), Store(base.ref, work=f"damaged-{refresh}")
@@ -73,7 +73,7 @@ def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner, 
     assert len(saved) == STEPS["alternate"] - 2, "the states of damaged rollouts were kept"
 
 
-def test_the_warning_of_an_evaluation_counts_the_responses_of_all_attempts(learner: Learner) -> None:
+def test_the_warning_of_an_evaluation_counts_the_responses_of_all_attempts(learner: Small) -> None:
     base, policy = learner
     held_out, store = prepared.prepare_held_out(base, PROMPTS, 12), Store(base.ref, work="cut")
     settings = EVALUATE.model_copy(update={"max_new_tokens": 1})

@@ -19,15 +19,14 @@ from tasks.models.prompts import token_ids
 from tasks.models.step import prepare_policy
 from tasks.models.tiny import build_tokenizer
 from tasks.settings import ArithmeticSettings, PolicySettings, WarmStartSettings
-from tasks.store import ArtifactRef, Store
+from tasks.store import Store
 from tasks.store.fetch import fingerprint
 from tasks.store.s3 import connect
 from tests.conftest import SMALL
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
 from tests.models.families import change
-from tests.prepared import take_policy
+from tests.prepared import Small, take_policy
 
-Small = tuple[Store, ArtifactRef]
 CODE = """
 from transformers import Qwen3Config, Qwen3ForCausalLM
 class OwnConfig(Qwen3Config):

@@ -11,7 +11,7 @@ from tasks.flyte.tasks import optimize
 from tasks.settings import BackendSettings, OperationSettings
 from tasks.train.stage import optimize_stage
 from tests.platform.propeller import Attempt, Propeller, literals
-from tests.prepared import OPTIMIZE, Learner, prepare_verdicts
+from tests.prepared import OPTIMIZE, Small, prepare_verdicts
 from tests.train.small import zero
 from tests.train.together import largest_difference
 from tests.workflows.test_retry import training_values
@@ -24,7 +24,7 @@ NODES = 2
 
 
 @pytest.mark.long
-def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_two_nodes_make_the_policy_of_one(learner: Small, s3: S3, bucket: str, tmp_path: Path) -> None:
     store, policy = learner
     rollouts, verdicts = prepare_verdicts(store, policy)
     alone = optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0)

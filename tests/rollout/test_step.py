@@ -25,9 +25,8 @@ from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.cli.synthetic import write
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
-from tests.prepared import take_policy
+from tests.prepared import Small, take_policy
 
-Small = tuple[Store, ArtifactRef]
 GROUP = 4
 LONG = "1+" * 30
 

@@ -9,7 +9,7 @@ import pytest
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.stage import optimize_stage
-from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_held_out, prepare_verdicts
+from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Small, prepare_held_out, prepare_verdicts
 from tests.tracking.test_tracking import KEY, Shown, copy_policy, expected, in_tensorboard, in_wandb, messages, rounded
 from tools.forked import run
 
@@ -41,7 +41,7 @@ class Finished:
         return found
 
 
-def run_processes(kind: str, learner: Learner, folder: Path) -> Finished:
+def run_processes(kind: str, learner: Small, folder: Path) -> Finished:
     store, home = Store.open(folder / "store"), folder / "home"
     home.mkdir()
     policy = copy_policy(*learner, store)
@@ -59,17 +59,17 @@ def run_processes(kind: str, learner: Learner, folder: Path) -> Finished:
 
 
 @pytest.fixture(scope="module")
-def with_wandb(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def with_wandb(learner: Small, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return run_processes("wandb", learner, tmp_path_factory.mktemp("wandb"))
 
 
 @pytest.fixture(scope="module")
-def with_tensorboard(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def with_tensorboard(learner: Small, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return run_processes("tensorboard", learner, tmp_path_factory.mktemp("tensorboard"))
 
 
 def test_the_policy_is_the_same_with_either_tracker_and_without(
-    with_wandb: Finished, with_tensorboard: Finished, learner: Learner, store: Store
+    with_wandb: Finished, with_tensorboard: Finished, learner: Small, store: Store
 ) -> None:
     policy = copy_policy(*learner, store)
     rollouts, verdicts = prepare_verdicts(store, policy, LONGER, IN_PARTS)

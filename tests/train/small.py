@@ -12,15 +12,14 @@ from tasks.models.loading import load_tokenizer
 from tasks.rollout.step import sample
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
-from tasks.store import ArtifactRef, Store
 from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.train.batches import Responses, collect, plan_batches
 from tasks.train.results import StageResults
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
+from tests.prepared import Small as Small
 from tools import ROOT
 
-Small = tuple[Store, ArtifactRef]
 GROUP = 4
 LONGEST = 12
 LORA = {"rank": 4, "alpha": 16}

@@ -31,6 +31,9 @@ SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "trigge
         ({"scope": "suffix_inclusive"}, [0], 0.1833333, 1.1),
         ({"scope": "response"}, [], 0, 0),
         ({"direction": "above", "kappa": 1.5}, [0, 1, 2], 0.525, 1.05),
+        ({"direction": "both"}, [0, 1], 0.1916667, 0.575),
+        ({"trigger_count": 2}, [0, 1, 2, 3, 4], 0.6116667, 0.734),
+        ({"window": 2}, [0, 1, 4, 5], 0.3616667, 0.5425),
     ],
 )
 def test_scopes_and_triggers_worked_numbers(

@@ -11,16 +11,16 @@ from tasks.store.tables import read_table
 from tasks.stored.unfinished import Responses
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
-from tests.prepared import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY, Learner, prepare_stage, prepare_verdicts
+from tests.prepared import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY, Small, prepare_stage, prepare_verdicts
 
 
 @pytest.fixture
-def shards(learner: Learner) -> list[ArtifactRef]:
+def shards(learner: Small) -> list[ArtifactRef]:
     return prepare_stage(learner[0], PROMPTS, 0, 0)
 
 
 @pytest.mark.parametrize(("preset", "stage"), [("mu_grpo", 1), ("red_drop", 0)])
-def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Learner, preset: str, stage: int) -> None:
+def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Small, preset: str, stage: int) -> None:
     store, policy = learner
     shards = prepare_stage(store, PROMPTS, stage, 0)
     rollouts, verdicts = prepare_verdicts(store, policy, stage=stage)
@@ -39,7 +39,7 @@ def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Learner, preset: st
     assert advantages[0] == advantages[1]
 
 
-def test_a_refresh_every_update_resets_staleness(learner: Learner, shards: list[ArtifactRef]) -> None:
+def test_a_refresh_every_update_resets_staleness(learner: Small, shards: list[ArtifactRef]) -> None:
     store, policy = learner
     manifest = store.manifest(train_alternating(store, ROLLOUT, VERIFY, OPTIMIZE, 2, policy, policy, shards, 0, 0))
     rows = read_table(store.path(manifest.ref) / "metrics.parquet").to_pylist()
@@ -57,7 +57,7 @@ def test_a_refresh_every_update_resets_staleness(learner: Learner, shards: list[
     assert sum(facts["call_seconds"]) == pytest.approx(manifest.timings.phases["generate"], abs=0.05)
 
 
-def test_a_lagging_server_and_several_updates_per_batch(learner: Learner, shards: list[ArtifactRef]) -> None:
+def test_a_lagging_server_and_several_updates_per_batch(learner: Small, shards: list[ArtifactRef]) -> None:
     """Off-policy GRPO's (v, i) schedule: new rollouts every v batches, i updates on each."""
     store, policy = learner
     values = {"preset": "off_policy_grpo", "responses_per_update": 16, "learning_rate": 1e-4}
@@ -79,7 +79,7 @@ def weights(store: Store, policy: ArtifactRef) -> torch.Tensor:
     return torch.cat([tensors[name].flatten().double() for name in sorted(tensors)])
 
 
-def test_a_kl_to_the_base_policy_holds_the_weights_back(learner: Learner, shards: list[ArtifactRef]) -> None:
+def test_a_kl_to_the_base_policy_holds_the_weights_back(learner: Small, shards: list[ArtifactRef]) -> None:
     """After 32 updates in two stages; the second starts from other weights than the base's."""
     store, policy = learner
     moved = {}

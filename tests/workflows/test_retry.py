@@ -21,7 +21,7 @@ from tasks.process.provenance import code
 from tasks.settings import BackendSettings, OperationSettings
 from tasks.store import ArtifactRef
 from tests.platform.propeller import filled, literals
-from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_stage, prepare_verdicts
+from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Small, prepare_stage, prepare_verdicts
 from tests.report.pages import words
 from tests.train.small import zero
 from tests.workflows.failing import fail
@@ -76,7 +76,7 @@ def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_p
 
 
 @pytest.mark.parametrize("backend", [{}, pytest.param(zero("3"), marks=pytest.mark.long)], ids=["torch", "deepspeed"])
-def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, backend: Any, tmp_path: Path) -> None:
+def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Small, backend: Any, tmp_path: Path) -> None:
     """The task trains with many small updates."""
     store, policy = learner
     rollouts, verdicts = prepare_verdicts(store, policy, MANY)
@@ -99,7 +99,7 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, backend:
     assert not list(store.root.glob("progress/*"))
 
 
-def test_a_stopped_shard_of_a_map_task_asks_for_a_retry_that_leaves_a_deck(learner: Learner, tmp_path: Path) -> None:
+def test_a_stopped_shard_of_a_map_task_asks_for_a_retry_that_leaves_a_deck(learner: Small, tmp_path: Path) -> None:
     """A map task by itself writes no deck."""
     store, policy = learner
     inputs = RolloutInputs(store=store.ref, seed=1, settings=IN_PARTS)
