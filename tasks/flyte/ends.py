@@ -72,22 +72,16 @@ _held: dict[Path, object] = {}
 def open_store(uri: str, create: bool = True) -> Store:
     """Return the store of a run; in a pod only one in a bucket.
 
-    A lock shows ``mu-grpo gc`` that the run goes on, also between two steps, as long as this process lives.
-
     Raises:
         SettingsError: the store of a pod is a folder, which would end with the pod.
-        ArtifactError: see ``Store.open``; or the folder of the store, or of its local copy, cannot be written.
+        ArtifactError: see ``Store.open``; or the folder of a local run's store, or of its copy, cannot be written.
     """
     if in_pod() and not in_bucket(uri):
         raise SettingsError(f"store: got {uri!r}, a folder, which no other pod reaches; allowed: s3://bucket/prefix.")
     store = Store.open(uri, create)
     if not in_pod():
         _check_flyte_cache()
-    if store.root not in _held:
-        path = store.root / LEASES / f"{process().name}.lock"
-        with disk_errors(store.root):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _held[store.root] = FileLock(path).acquire()
+        _hold_lock(store)
     return store
 
 
@@ -98,6 +92,15 @@ def _check_flyte_cache() -> None:
     except Exception as error:  # Of the disk, or of the database in which Flyte keeps its cache.
         os.environ["FLYTE_LOCAL_CACHE_ENABLED"] = "false"
         logger().warning("~/.flyte cannot be written: %s. The run goes on without Flyte's cache of tasks", error)
+
+
+def _hold_lock(store: Store) -> None:
+    """Show ``mu-grpo gc`` that a local run goes on, also between two steps, as long as this process lives."""
+    if store.root not in _held:
+        path = store.root / LEASES / f"{process().name}.lock"
+        with disk_errors(store.root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _held[store.root] = FileLock(path).acquire()
 
 
 class OpenRun(NamedTuple):
