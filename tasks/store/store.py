@@ -181,11 +181,11 @@ class Store:
                 nothing is committed then.
         """
         with staging_folder(self.root) as staging:
-            draft, made = Draft(staging, parents), staging.stat().st_ino
+            draft, mark = Draft(staging, parents), staging / ".draft"
+            mark.touch()
             self.progress.count_time(draft)
             yield draft
-            if staging.stat().st_ino != made:  # Libraries make the folder again, with the files that they write later.
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging))
+            mark.unlink()  # It is missing if the folder was moved: libraries make it again, with later files alone.
             values = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
             draft.ref = ArtifactRef(kind=kind, digest="") if self.follows else self._commit(draft, kind, values, seed)
 
