@@ -13,7 +13,7 @@ from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.process.interruption import save_on_sigterm
 from tasks.process.logs import bar
 from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, ignore_progress
-from tasks.rollout.step import LengthCount, build_requests, decode, progress_callback, prompts_by_call
+from tasks.rollout.step import LengthCount, build_requests, decode, progress_callback, prompts_by_call, tokenise_all
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
@@ -40,7 +40,7 @@ def evaluate_policy(
     all responses and metrics.json. ``prompts`` is the benchmark.
 
     Raises:
-        DataError: there can be no response to a problem; see ``build_requests``.
+        DataError: there can be no response to a problem; see ``tokenise_all``.
         GateError: the verifier could not judge too large a share of the responses.
         Interrupted: SIGTERM came; the responses of completed calls are kept.
     """
@@ -54,7 +54,7 @@ def evaluate_policy(
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
             # A problem that does not fit stops the step before anything is generated.
-            build_requests(tokenizer, rows, (), "evaluate", seed, engine.context_tokens, longest)
+            ids = tokenise_all(tokenizer, rows, engine.context_tokens, longest)
             lengths = LengthCount(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {longest}")
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate {f'stage {stage}' if stage else 'base'} {note.name}"
@@ -71,7 +71,8 @@ def evaluate_policy(
                 def generate(chunk: Sequence[Mapping[str, Any]] = chunk) -> pa.Table:
                     sampled: list[dict[str, Any]] = []
                     for indices, sampling in samplings:
-                        sampled += sample_problems(engine, tokenizer, chunk, indices, sampling, seed, on_done, lengths)
+                        asked = engine, tokenizer, chunk, ids, indices, sampling, seed
+                        sampled += sample_problems(*asked, on_done, lengths)
                     return to_table(sampled, UNJUDGED_SAMPLES)
 
                 table = store.progress.table("samples", number, generate)
@@ -102,16 +103,19 @@ def sample_problems(
     engine: Engine,
     tokenizer: PreTrainedTokenizerBase,
     rows: Sequence[Mapping[str, Any]],
+    token_ids: Mapping[str, list[int]],
     indices: Sequence[int],
     sampling: Sampling,
     seed: int,
     on_done: OnDone = ignore_progress,
     lengths: LengthCount | None = None,
 ) -> list[dict[str, Any]]:
-    """Sample responses, and return them as rows of the samples table without verdicts; ``lengths`` counts them."""
-    requests = build_requests(
-        tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
-    )
+    """Sample responses, and return them as rows of the samples table without verdicts.
+
+    ``token_ids`` are those of the problems by prompt_id; ``lengths`` counts the responses.
+    """
+    asked = {row["prompt_id"]: token_ids[row["prompt_id"]] for row in rows}
+    requests = build_requests(asked, indices, "evaluate", seed)
     responses = engine.generate(requests, sampling, on_done)
     if lengths is not None:
         for response in responses:

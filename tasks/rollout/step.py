@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def generate_shard(
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine)
             counts = RolloutCounts(tokenizer, folder, settings, rows, engine.context_tokens)
-            unfit = counts.unfit
+            ids = counts.token_ids
         engine.work = Work()
         seconds: list[float | None] = []
         with (
@@ -68,7 +68,7 @@ def generate_shard(
 
                 def generate(chunk: Sequence[Mapping[str, Any]] = chunk) -> pa.Table:
                     began = time.perf_counter()
-                    sampled = sample(engine, tokenizer, settings, chunk, policy.digest, stage, seed, on_done, unfit)
+                    sampled = sample(engine, tokenizer, settings, chunk, ids, policy.digest, stage, seed, on_done)
                     seconds[-1] = time.perf_counter() - began
                     return to_table(sampled, ROLLOUTS)
 
@@ -103,22 +103,25 @@ def sample(
     tokenizer: PreTrainedTokenizerBase,
     settings: RolloutSettings,
     prompts: Sequence[Mapping[str, Any]],
+    token_ids: Mapping[str, list[int]],
     policy_digest: str,
     stage: int,
     seed: int,
     on_done: OnDone = ignore_progress,
-    unfit: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Generate responses, and return them as rows of the rollouts table; those to ``unfit`` prompts are missing."""
-    fit = [row for row in prompts if row["prompt_id"] not in unfit]
-    samples, longest = range(settings.responses_per_prompt), settings.max_new_tokens
-    requests = build_requests(tokenizer, fit, samples, f"stage {stage}", seed, engine.context_tokens, longest)
-    responses = engine.generate(requests, Sampling(longest, settings.temperature), on_done)
+    """Generate responses, and return them as rows of the rollouts table.
+
+    ``token_ids`` are those of prompts by prompt_id; responses to prompts that are not there are missing.
+    """
+    fit = {name: token_ids[name] for row in prompts if (name := row["prompt_id"]) in token_ids}
+    samples = range(settings.responses_per_prompt)
+    requests = build_requests(fit, samples, f"stage {stage}", seed)
+    responses = engine.generate(requests, Sampling(settings.max_new_tokens, settings.temperature), on_done)
     prompt_ids = [request.prompt_token_ids for request in requests]
     generated = zip(prompt_ids, responses, decode(tokenizer, responses), strict=True)
     rows = []
     for row, index in product(prompts, samples):
-        ids, response, text = ([], MISSING, "") if row["prompt_id"] in unfit else next(generated)
+        ids, response, text = next(generated) if row["prompt_id"] in fit else ([], MISSING, "")
         rows.append(
             {
                 "prompt_id": row["prompt_id"],
@@ -137,31 +140,51 @@ def sample(
 
 
 def build_requests(
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[Mapping[str, Any]],
-    samples: Sequence[int],
-    purpose: str,
-    seed: int,
-    context_tokens: int,
-    max_new_tokens: int,
+    token_ids: Mapping[str, list[int]], samples: Sequence[int], purpose: str, seed: int
 ) -> list[Request]:
-    """Return a request for each row and each sample index, ordered by row and then by sample.
+    """Return a request for each prompt, given by prompt_id, and each sample index, ordered by prompt and then sample.
 
-    ``purpose`` and ``seed`` are those of ``sampling_seed``; ``context_tokens`` is the engine's longest sequence.
+    ``purpose`` and ``seed`` are those of ``sampling_seed``.
+    """
+    return [
+        Request(name, index, ids, sampling_seed(seed, purpose, name, index))
+        for name, ids in token_ids.items()
+        for index in samples
+    ]
+
+
+def tokenise(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]], context_tokens: int, max_new_tokens: int
+) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Return the token ids of prompts that can have a response, and why each of the others cannot, both by prompt_id.
+
+    ``context_tokens`` is the engine's longest sequence.
 
     Raises:
-        DataError: a prompt has no tokens, ends with the end-of-text token, or leaves no room for a response. See
-            ``token_ids`` for others.
+        DataError: see ``token_ids``.
     """
-    requests = []
+    fit: dict[str, list[int]] = {}
+    unfit: dict[str, str] = {}
     for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True):
         if reason := _unfit(tokenizer, ids, context_tokens, max_new_tokens):
-            raise DataError(f"prompt {row['prompt_id']!r}: {reason}")
-        requests += [
-            Request(row["prompt_id"], index, ids, sampling_seed(seed, purpose, row["prompt_id"], index))
-            for index in samples
-        ]
-    return requests
+            unfit[row["prompt_id"]] = reason
+        else:
+            fit[row["prompt_id"]] = ids
+    return fit, unfit
+
+
+def tokenise_all(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]], context_tokens: int, max_new_tokens: int
+) -> dict[str, list[int]]:
+    """Return the token ids of prompts by prompt_id; see ``tokenise``.
+
+    Raises:
+        DataError: a prompt has no tokens, ends with the end-of-text token, or leaves no room for a response.
+    """
+    fit, unfit = tokenise(tokenizer, prompts, context_tokens, max_new_tokens)
+    for name, reason in unfit.items():
+        raise DataError(f"prompt {name!r}: {reason}")
+    return fit
 
 
 def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:
@@ -260,24 +283,20 @@ class RolloutCounts:
         self.total = len(prompts) * settings.responses_per_prompt
         limit = f"rollout.max_new_tokens {settings.max_new_tokens}"
         self.lengths = LengthCount(tokenizer, stop_token_ids(folder), limit)
-        self.unfit = {
-            row["prompt_id"]: reason
-            for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True)
-            if (reason := _unfit(tokenizer, ids, context_tokens, settings.max_new_tokens))
-        }
-        """Prompts that get no responses, by prompt_id, with the reason."""
+        self.token_ids, unfit = tokenise(tokenizer, prompts, context_tokens, settings.max_new_tokens)
+        """Token ids of the prompts that get responses, by prompt_id."""
         self.rows = 0
         """Responses so far, with the missing ones, which ``lengths`` leaves out."""
         self._max_share = settings.max_missing_share
         self._missing: Counter[str] = Counter()
-        for name, reason in self.unfit.items():
+        for name, reason in unfit.items():
             self._count_missing(name, settings.responses_per_prompt, reason)
 
     def add(self, rollouts: pa.Table) -> None:
         """Count rows of the rollouts table."""
         self.rows += rollouts.num_rows
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
-            if name not in self.unfit:
+            if name in self.token_ids:
                 self._count_missing(name, 1, "the engine gave it up.")
         for ids, reason in zip(rollouts["response_token_ids"], rollouts["finish_reason"].to_pylist(), strict=True):
             if reason != "missing":

@@ -225,9 +225,8 @@ class Colocated:
             name = f"{self.policy.digest}+{self.trainer.updates}"
             indices = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
             own = [prompts[index] for index in indices]
-            sampled = sample(
-                self.engine, self.tokenizer, self.rollout, own, name, self.stage, self.seed, unfit=self.counts.unfit
-            )
+            ids = self.counts.token_ids
+            sampled = sample(self.engine, self.tokenizer, self.rollout, own, ids, name, self.stage, self.seed)
             rollouts = _gather_table(to_table(sampled, ROLLOUTS))
             self.call_seconds.append(time.perf_counter() - began)
         with self.phase("verify"):

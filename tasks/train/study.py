@@ -10,6 +10,7 @@ from tasks.errors import CollapseError, SettingsError
 from tasks.evaluate.step import sample_problems
 from tasks.process.logs import bar
 from tasks.rollout.engine import Sampling
+from tasks.rollout.step import tokenise_all
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import CURVE_FILE, METRICS_FILE, PROMPTS_FILE
@@ -75,9 +76,11 @@ def run_study(
             with draft.phase("start"):
                 loop.verifier.start()
 
+            token_ids = tokenise_all(loop.tokenizer, problems, loop.engine.context_tokens, evaluation.max_new_tokens)
+
             def measure() -> None:
                 loop.to_generation()
-                curve.append(_measure(loop, evaluation, problems, seed))
+                curve.append(_measure(loop, evaluation, problems, token_ids, seed))
 
             def after_update(row: Row) -> None:
                 metrics.append(row)  # At once: what ends in a collapse gives no results.
@@ -108,12 +111,16 @@ def run_study(
 
 
 def _measure(
-    loop: Colocated, settings: EvaluationSettings, problems: list[dict[str, Any]], seed: int
+    loop: Colocated,
+    settings: EvaluationSettings,
+    problems: list[dict[str, Any]],
+    token_ids: dict[str, list[int]],
+    seed: int,
 ) -> dict[str, Any]:
     """Return a row of the curve, by the policy as it is now; see ``check_failures`` for errors."""
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
-    samples = sample_problems(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
+    samples = sample_problems(loop.engine, loop.tokenizer, problems, token_ids, range(k), sampling, seed)
     verdicts = loop.verifier.verify([verifier_input(sample) for sample in samples])
     for sample, verdict in zip(samples, verdicts, strict=True):
         sample.update(vars(verdict))

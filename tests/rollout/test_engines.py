@@ -22,7 +22,7 @@ from tasks.models.step import prepare_policy
 from tasks.process.resident import release
 from tasks.rollout import vllm_engine
 from tasks.rollout.engine import Engine, Request, Response, Sampling, engine_of, load_engine
-from tasks.rollout.step import build_requests, sampling_seed
+from tasks.rollout.step import build_requests, sampling_seed, tokenise_all
 from tasks.rollout.transformers_engine import TransformersEngine, _choose
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.settings.devices import VllmSettings
@@ -59,7 +59,7 @@ def engine(policy_folder: Path, request: pytest.FixtureRequest) -> Iterator[Engi
 @pytest.fixture(scope="module")
 def requests(policy_folder: Path) -> list[Request]:
     rows = [{"prompt_id": text, "prompt": text, "chat": False} for text in PROMPTS]
-    return build_requests(load_tokenizer(policy_folder), rows, range(5), "stage 0", 0, 64, 20)
+    return build_requests(tokenise_all(load_tokenizer(policy_folder), rows, 64, 20), range(5), "stage 0", 0)
 
 
 def run(engine: Engine, requests: Sequence[Request], sampling: Sampling = TWENTY) -> list[Response]:

@@ -16,7 +16,7 @@ from tasks.models import prompts
 from tasks.models.loading import load_tokenizer
 from tasks.models.prompts import token_ids
 from tasks.rollout.engine import Response
-from tasks.rollout.step import build_requests, decode, sampling_seed
+from tasks.rollout.step import decode, sampling_seed, tokenise_all
 from tasks.settings import PromptsSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
@@ -55,15 +55,15 @@ ASKED = [row("1+1=", chat=True, messages=MESSAGES), row("1+2=", chat=True)]
 )
 def test_unusable_prompts_are_named(base: Path, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        build_requests(load_tokenizer(base), [asked], [0], "stage 0", 0, 64, 20)
+        tokenise_all(load_tokenizer(base), [asked], 64, 20)
 
 
 def test_chats_go_through_the_chat_template_and_messages_as_they_are(base: Path) -> None:
     tokenizer = load_tokenizer(base)
     ask = "{% if add_generation_prompt %}={% endif %}"
     tokenizer.chat_template = "{% for m in messages %}({{ m['content'] }}){% endfor %}" + ask
-    requests = build_requests(tokenizer, ASKED, [0], "stage 0", 0, 64, 20)
-    assert [tokenizer.decode(one.prompt_token_ids) for one in requests] == ["(2)(1+1=)=", "(1+2=)="]
+    ids = tokenise_all(tokenizer, ASKED, 64, 20)
+    assert list(map(tokenizer.decode, ids.values())) == ["(2)(1+1=)=", "(1+2=)="]
 
 
 @pytest.fixture(params=["Pacific/Kiritimati", "Etc/GMT+12"])
@@ -113,8 +113,8 @@ def test_the_date_is_part_of_chats_and_of_no_other_prompts(store: Store) -> None
 def test_a_prompt_that_leaves_no_room_for_a_response_is_refused_with_ways_out() -> None:
     told = "'1.1=': 4 tokens and max_new_tokens 20 exceed .* context of 23. Lower max_new_tokens, raise max_model_len"
     with pytest.raises(DataError, match=told):
-        build_requests(byte_tokenizer(), [row("1+1=")], [0], "stage 0", 0, 23, 20)
-    assert len(build_requests(byte_tokenizer(), [row("1+1=")], [0], "stage 0", 0, 24, 20)) == 1
+        tokenise_all(byte_tokenizer(), [row("1+1=")], 23, 20)
+    assert len(tokenise_all(byte_tokenizer(), [row("1+1=")], 24, 20)) == 1
 
 
 @pytest.mark.parametrize("adds", ["<s> $A </s>", "$A </s>", "<s> $A </s> </s>", "<s> $A"])
@@ -140,7 +140,7 @@ def test_a_tokenizer_that_cleans_up_spaces_leaves_those_of_responses() -> None:
 def test_a_prompt_that_ends_with_the_end_of_a_text_is_refused(template: str | None, asked: dict[str, Any]) -> None:
     tokenizer = byte_tokenizer(template=template)
     with pytest.raises(DataError, match=r"prompt '1\+1=.*': ends with '</s>', the end of a text to the policy's"):
-        build_requests(tokenizer, [asked], [0], "stage 0", 0, 64, 20)
+        tokenise_all(tokenizer, [asked], 64, 20)
 
 
 @pytest.mark.parametrize(

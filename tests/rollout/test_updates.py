@@ -12,7 +12,7 @@ from tasks.errors import SettingsError
 from tasks.models.loading import load_model, load_tokenizer
 from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Engine, Request, Response, load_engine
-from tasks.rollout.step import build_requests
+from tasks.rollout.step import build_requests, tokenise_all
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.store import Store
@@ -34,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def requests(folders: tuple[Path, Path]) -> list[Request]:
     rows = [{"prompt_id": text, "prompt": text, "chat": False} for text in ("12+3*4=", "7=", f"{LONG}=")]
-    return build_requests(load_tokenizer(folders[0]), rows, range(4), "stage 0", 0, 400, 20)
+    return build_requests(tokenise_all(load_tokenizer(folders[0]), rows, 400, 20), range(4), "stage 0", 0)
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 
 from tasks.models.loading import load_tokenizer
-from tasks.rollout.step import sample
+from tasks.rollout.step import sample, tokenise_all
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
 from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
@@ -40,7 +40,9 @@ def sample_rows(folder: Path, problems: Sequence[str], most: int, engine: Engine
     """Rows of a rollouts table, by the policy in a folder."""
     prompts = [{"prompt_id": f"p{i}", "prompt": text, "answer": "1", "chat": False} for i, text in enumerate(problems)]
     rollout = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=most)
-    return sample(TransformersEngine.load(folder, engine), load_tokenizer(folder), rollout, prompts, "x", 0, 0)
+    loaded, tokenizer = TransformersEngine.load(folder, engine), load_tokenizer(folder)
+    ids = tokenise_all(tokenizer, prompts, loaded.context_tokens, most)
+    return sample(loaded, tokenizer, rollout, prompts, ids, "x", 0, 0)
 
 
 def verdicts(rows: list[dict[str, Any]], rewards: Sequence[float]) -> pa.Table:

@@ -18,7 +18,7 @@ from tasks.data.arithmetic import split
 from tasks.models.loading import OPTIMIZER, load_tokenizer
 from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Sampling, engine_of, ignore_progress
-from tasks.rollout.step import build_requests, generate_shard, prompts_by_call
+from tasks.rollout.step import build_requests, generate_shard, prompts_by_call, tokenise_all
 from tasks.settings import ArithmeticSettings, PolicySettings, RolloutSettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, read_table, write_table
@@ -70,7 +70,7 @@ def measure(repeats: int) -> Measurement:
         token_counts: dict[str, set[int]] = {STEP: set(), ENGINE: set()}
         samples, limits = range(SETTINGS.responses_per_prompt), (engine.context_tokens, SETTINGS.max_new_tokens)
         requests = [
-            build_requests(tokenizer, part, samples, "stage 0", 0, *limits)
+            build_requests(tokenise_all(tokenizer, part, *limits), samples, "stage 0", 0)
             for part in prompts_by_call(rows, SETTINGS.prompts_per_call)
         ]
 
