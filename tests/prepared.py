@@ -85,9 +85,9 @@ def prepare_training(store: Store, prompts: PromptsSettings, *benchmarks: Artifa
     return training.prepare_training_set(store, prompts.training_set, VERIFY, "", benchmarks)
 
 
-def prepare_stage(store: Store, prompts: PromptsSettings, stage: int, seed: int) -> list[ArtifactRef]:
+def prepare_prompts(store: Store, prompts: PromptsSettings, stage: int, seed: int) -> list[ArtifactRef]:
     """Prepare the shards of a stage, of a run without benchmarks."""
-    return training.prepare_stage(store, prompts, prepare_training(store, prompts), stage, seed)
+    return training.prepare_prompts(store, prompts, prepare_training(store, prompts), stage, seed)
 
 
 def prepare_verdicts(
@@ -98,6 +98,6 @@ def prepare_verdicts(
     stage: int = 0,
 ) -> tuple[list[ArtifactRef], ArtifactRef]:
     """Make the rollouts of a stage and their verdicts."""
-    shards = prepare_stage(store, prompts, stage, 0)
+    shards = prepare_prompts(store, prompts, stage, 0)
     rollouts = [generate_shard(store, rollout, policy, shard, stage, 0) for shard in shards]
     return rollouts, verify_rollouts(store, VERIFY, rollouts, stage, 0)

@@ -16,7 +16,7 @@ from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.experiments.result import ReproductionResult
 from tasks.flyte.decorators import dynamic_part, named
-from tasks.flyte.experiments import close_reproduction, find_reports, open_reproduction
+from tasks.flyte.experiments import close_reproduction, match_reports, open_reproduction
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.experiments import reproduction as compare_runs
 from tasks.flyte.inputs import Artifact, StoreHandle
@@ -76,7 +76,7 @@ def reproduce(experiment: ExperimentSettings, store: str = "runs", overrides: st
     opened = named(open_reproduction(store=store, experiment=experiment, overrides=overrides), "open-reproduction")
     summaries = named(every_run(store=store, runs=opened.runs), "runs")
     parts = every_question(store=store, opened=opened.store, experiment=opened.experiment, laboratory=opened.laboratory)
-    reports = find_reports(store=opened.store, experiment=opened.experiment, overrides=overrides, ended=summaries)
+    reports = match_reports(store=opened.store, experiment=opened.experiment, overrides=overrides, ended=summaries)
     compared = compare_runs(
         store=opened.store,
         experiment=opened.experiment,

@@ -79,14 +79,14 @@ def reproduction(
     from tasks.experiments.laboratory import find_parts
     from tasks.experiments.page import write_page
     from tasks.experiments.result import markdown
-    from tasks.experiments.runs import find_reports, load_run
+    from tasks.experiments.runs import load_run, match_reports
     from tasks.settings.experiment import read_experiment
     from tasks.store import Store
 
     experiment, default_store = read_experiment(config)
     opened = Store.open(store or default_store, create=False)
     planned = experiment.runs(opened.ref.uri, " ".join([*(overrides or []), text]))
-    reports = find_reports(opened, planned)
+    reports = match_reports(opened, planned)
     runs = [load_run(opened, run, report) for run, report in reports.items()]
     result = compare_finished(opened, experiment, runs)
     print(result)

@@ -21,8 +21,8 @@ from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
 from tasks.store.tables import RESPONSE, read_table, stream_table
-from tasks.stored.runs import find_artifact, find_reports, run_of
-from tasks.stored.unfinished import Responses, find_unfinished
+from tasks.stored.runs import find_artifact, find_reports, run_lineage
+from tasks.stored.unfinished import JudgedResponses, find_unfinished
 
 _NAMED = [*RESPONSE, "finish_reason", "policy"]
 _NUMBERS, _INDENT = "{:>6}  {:<15}  {:>8}  {:>9}  {:>6}  {:>9}  {:>8}", 8
@@ -81,8 +81,8 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
     return _groups(store, responses, chosen)
 
 
-def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
-    evaluated = run_of(store, report).evaluated_policies(report)
+def _responses_of_run(store: Store, report: Manifest, stage: int) -> JudgedResponses:
+    evaluated = run_lineage(store, report).evaluated_policies(report)
     policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
     if policy is None:
         raise DataError(f"stage {stage}: the run has {len(evaluated) - 1}; allowed: 1 to {len(evaluated) - 1}.")
@@ -90,10 +90,10 @@ def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
     if optimize and stage > report.known_facts.get("trained_from", 0):
         # Another run with other settings may have made the same policy.
         policy = policy.model_copy(update={"settings": optimize})
-    return Responses.of_policy(f"stage {stage}", policy)
+    return JudgedResponses.of_policy(f"stage {stage}", policy)
 
 
-def read_responses(store: Store, responses: Responses) -> list[dict[str, Any]]:
+def read_responses(store: Store, responses: JudgedResponses) -> list[dict[str, Any]]:
     """Return name, file, verdict and advantage of all responses; unknown values are None.
 
     Texts and tokens of a stage can be larger than the memory. They are read part by part, and of each part only what
@@ -129,15 +129,14 @@ def _finite(lists: pa.ChunkedArray) -> pa.Array:
 
 
 def _advantages(
-    store: Store, responses: Responses, policy: Manifest, rollouts: pa.Table, reward_R: npt.NDArray[np.float32]
+    store: Store, responses: JudgedResponses, policy: Manifest, rollouts: pa.Table, reward_R: npt.NDArray[np.float32]
 ) -> list[float | None]:
     """Return the advantages that a policy was trained with; None for responses that the updates left out.
 
     The trainer also leaves out responses for which its own log-probabilities are not finite; they are not None here.
     """
     from tasks.train.advantages import select  # torch takes seconds to load.
-    from tasks.train.batches import Ragged, plan_batches
-    from tasks.train.batches import Responses as Sampled
+    from tasks.train.batches import Ragged, Responses, plan_batches
     from tasks.train.scoring import draws
 
     values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
@@ -152,7 +151,7 @@ def _advantages(
         # Advantages depend on the numbers of tokens, and not on the tokens.
         ends = np.concatenate([[0], sampled["tokens"].to_numpy().cumsum()])
         tokens = Ragged(np.zeros(0), ends)
-        batch = Sampled(
+        batch = Responses(
             prompt_tokens=tokens,
             response_tokens=tokens,
             engine_logp=tokens,
@@ -183,7 +182,7 @@ def _with_texts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**texts[row["prompt_id"], row["sample_index"]], **row} for row in rows]
 
 
-def _groups(store: Store, responses: Responses, chosen: ResponseFilter) -> Group:
+def _groups(store: Store, responses: JudgedResponses, chosen: ResponseFilter) -> Group:
     rows = read_responses(store, responses)
     all_groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -26,7 +26,7 @@ _SAME = (
 """Settings that both runs must share, without which rates do not apply."""
 
 
-def measure(run: RunSettings, store: "Store", pool: Pool) -> tuple[Rates, str]:
+def measure_rates(run: RunSettings, store: "Store", pool: Pool) -> tuple[Rates, str]:
     """Return the rates of the latest finished run in a store, for a run on a pool, and the name of the finished run.
 
     Runs of the workflow of the planned run come first.
@@ -100,7 +100,7 @@ def read_rates(run: RunSettings, history: "History", pool: Pool, uri: str) -> Ra
         return EngineRates(settings.refills, settings.batch_size, step * gpus, row * gpus)
 
     return Rates(
-        each=assumed.model_copy(update=amounts),
+        amounts=assumed.model_copy(update=amounts),
         measured=frozenset(amounts),
         rollout=rates_on(run.rollout.engine),
         evaluate=rates_on(run.evaluation_engine),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.cluster.measured import measure
+from tasks.cluster.measured import measure_rates
 from tasks.cluster.memory import check_training_fits, format_memory
 from tasks.cluster.rates import Pool, Rates, assumed_rates, pool_of
 from tasks.cluster.shapes import KNOWN, Shape, shape_of
@@ -84,7 +84,7 @@ def plan_cluster(
     else:
         from tasks.store import Store
 
-        rates, name = measure(run, Store.open(store, create=False), pool)
+        rates, name = measure_rates(run, Store.open(store, create=False), pool)
         lines.append(Assumption("rates", name, "measured", store))
         grpo_rates = rates
     lines += _rate_assumptions(grpo_rates if run.alternates else rates, pool)
@@ -117,5 +117,5 @@ def _rate_assumptions(rates: Rates, pool: Pool) -> Iterator[Assumption]:
         ("log-probability", rates.scored_token),
     ):
         yield Assumption(name, f"{1000 * seconds:.3g} ms", speed)
-    for name, value in rates.each:
+    for name, value in rates.amounts:
         yield Assumption(name, f"{value:.3g}", "measured" if name in rates.measured else "assumed")

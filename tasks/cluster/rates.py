@@ -111,10 +111,10 @@ class EngineRates:
 class Rates:
     """Mean amounts of work of a run, and the seconds of units of work on the planned GPUs."""
 
-    each: AssumptionSettings
+    amounts: AssumptionSettings
     """Amounts and seconds that do not follow from a data sheet."""
     measured: frozenset[str]
-    """Names of the fields of ``each`` that were measured in a run; empty if no rate was measured."""
+    """Names of the fields of ``amounts`` that were measured in a run; empty if no rate was measured."""
     rollout: EngineRates
     evaluate: EngineRates
     trained_token: float
@@ -150,7 +150,7 @@ def assumed_rates(run: RunSettings, shape: Shape, pool: Pool, generates: Role = 
     speed = pool.training_gpus * _flops(trainer, backend.dtype) * trainer.throughput.training_flops
     operations = (4 if run.optimize.lora else 6) + (2 if backend.gradient_checkpointing else 0)
     return Rates(
-        each=pool.costs.assumptions,
+        amounts=pool.costs.assumptions,
         measured=frozenset(),
         rollout=_engine(run.rollout.engine, generates, shape, pool, mean),
         evaluate=_engine(run.evaluation_engine, "evaluate", shape, pool, mean),

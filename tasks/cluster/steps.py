@@ -157,7 +157,7 @@ class _Steps:
 
     def __init__(self, run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Pool) -> None:
         self._run, self._stages, self._rates, self._pool = run, stages, rates, pool
-        self._mean = rates.each.response_share * run.rollout.max_new_tokens
+        self._mean = rates.amounts.response_share * run.rollout.max_new_tokens
         """Mean tokens of a response."""
         self.generated = stages * run.responses_per_stage * self._mean
         """Tokens of all responses."""
@@ -165,15 +165,16 @@ class _Steps:
         trained = shape.adapter_parameters(lora.rank) if lora else shape.parameters
         self.base, self.moments, self.checkpoint = shape.stored_bytes, 2 * number * trained, 3 * number * trained
         self.weights = number * (shape.parameters + (trained if lora else 0))
-        self.trained, self.rollouts = self.weights + self.moments, rates.each.bytes_per_token * self.generated
+        self.trained, self.rollouts = self.weights + self.moments, rates.amounts.bytes_per_token * self.generated
         self.starting = self.base + (stages - 1) * self.weights
         self.checkpoints = -(-run.updates_per_stage // run.operation.updates_per_checkpoint) - 1
         """Number of checkpoints inside a stage."""
 
     def phases(self, mu: int | None) -> Iterator[Phase]:
         """Yield the phases of ``mu_grpo`` if ``mu`` is None, else those of ``grpo``."""
-        run, stages, rates, engine_start = self._run, self._stages, self._rates, self._rates.each.engine_start_seconds
-        base: dict[Row, float] = {"load": self.base / _GB / rates.each.hub_gb_per_second}
+        run, stages, rates = self._run, self._stages, self._rates
+        engine_start = rates.amounts.engine_start_seconds
+        base: dict[Row, float] = {"load": self.base / _GB / rates.amounts.hub_gb_per_second}
         if run.policy.tiny:
             base = {"warm_start": rates.base}
         yield self._phase("policy", "prefetch", 1, 1, base, written=self.base)
@@ -198,13 +199,13 @@ class _Steps:
 
     def _train(self, mu: int | None) -> Phase:
         """Return the phase of training. With ``mu``, its pods also generate and verify, before every ``mu`` updates."""
-        run, stages, rates, each = self._run, self._stages, self._rates, self._rates.each
-        tokens = self.generated + stages * run.responses_per_stage * each.prompt_tokens
+        run, stages, rates, amounts = self._run, self._stages, self._rates, self._rates.amounts
+        tokens = self.generated + stages * run.responses_per_stage * amounts.prompt_tokens
         trained, scored = passes(run.optimize)
         optimize = tokens * (trained * rates.trained_token + scored * rates.scored_token)
-        optimize += stages * run.updates_per_stage * each.update_seconds
+        optimize += stages * run.updates_per_stage * amounts.update_seconds
         seconds: dict[Row, float] = {"optimize": optimize, "rest": stages * rates.rest}
-        seconds["load"] = stages * each.trainer_start_seconds
+        seconds["load"] = stages * amounts.trainer_start_seconds
         read = self.starting + (stages - 1) * self.moments
         written = stages * (self.trained + self.checkpoints * self.checkpoint)
         if mu is None:
@@ -213,9 +214,9 @@ class _Steps:
             engine, refreshes = run.rollout.engine, stages * run.updates_per_stage // mu
             # The engines of a pod generate in parallel, and a refresh ends with the slowest engine.
             engines = max(1, self._pool.training_gpus // engine.tensor_parallel)
-            seconds["load"] += stages * each.engine_start_seconds if engine.own_weights else 0.0
+            seconds["load"] += stages * amounts.engine_start_seconds if engine.own_weights else 0.0
             seconds["generate"] = self._generation(refreshes * engines) / engines
-            seconds["switch"] = refreshes * each.switch_seconds
+            seconds["switch"] = refreshes * amounts.switch_seconds
             seconds["verify"] = stages * self._verification(run.responses_per_stage)
             written += self.rollouts
         name = "optimize" if mu is None else "alternate"
@@ -233,13 +234,13 @@ class _Steps:
         written: float = 0.0,
     ) -> Phase:
         """Return the phase of tasks that run one after the other, each with its share of the pods in parallel."""
-        pool, each = self._pool, self._rates.each
+        pool, amounts = self._pool, self._rates.amounts
         gpus = pool.pods[role].gpus if role in pool.pods else 0
         at_once = min(pool.gpus // gpus, pool.most_pods) if gpus else 1
         rounds = tasks * -(-(pods // tasks) // at_once)
         starts = pods if pool.gpus else int(name == "policy")  # A single process starts once.
-        transfer = (read + written) / _GB / each.store_gb_per_second
-        spent = {**seconds, "start": starts * each.pod_start_seconds, "transfer": transfer}
+        transfer = (read + written) / _GB / amounts.store_gb_per_second
+        spent = {**seconds, "start": starts * amounts.pod_start_seconds, "transfer": transfer}
         rows = {row: spent[row] for row in ROWS if spent.get(row)}
         total = sum(rows.values())
         wall, price = total * rounds / pods, total / 3600 * pool.hourly_price(role) if gpus else 0.0
@@ -259,5 +260,5 @@ class _Steps:
         return sum(generate) + self._verification(evaluation_responses(self._run, measure))
 
     def _verification(self, answers: int) -> float:
-        each = self._rates.each
-        return each.verifier_start_seconds + each.answer_seconds * answers / self._run.verify.workers
+        amounts = self._rates.amounts
+        return amounts.verifier_start_seconds + amounts.answer_seconds * answers / self._run.verify.workers

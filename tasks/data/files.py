@@ -68,7 +68,7 @@ def read_rows(files: Sequence[NamedFile], source: SourceSettings, kind: str) -> 
     seen: dict[str, str] = {}
     for path, name in files:
         for place, raw in _raw_rows(path, name, source):
-            values = livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw
+            values = livecodebench.read_problem(raw, place) if source.gold == "livecodebench" else raw
             row, reason = _parse_row(values, source, kind)
             if not reason and (earlier := seen.get(row["prompt_id"])):
                 if source.id or values.get(_ID) is not None:

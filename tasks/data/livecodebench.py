@@ -25,7 +25,7 @@ _STANDARD_INPUT = (
 )
 
 
-def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
+def read_problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return prompt_id, prompt and answer of a row of the hub; the answer holds all tests, public and private.
 
     Raises:

@@ -171,7 +171,7 @@ def prepare_training_set(
     return draft.ref
 
 
-def prepare_stage(
+def prepare_prompts(
     store: Store, settings: PromptsSettings, training: ArtifactRef, stage: int, seed: int
 ) -> list[ArtifactRef]:
     """Write the prompts of a stage, which counts from 0, as one artifact per shard.

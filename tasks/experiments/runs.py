@@ -134,7 +134,7 @@ def pairs_by_baseline(
                 yield model, baseline, pairs
 
 
-def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
+def match_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
     """Find the reports of the finished runs among the planned ones. A report is matched by its settings.
 
     A run with another number of stages, or with stages of another run, is not a planned one.

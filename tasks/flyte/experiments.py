@@ -50,7 +50,7 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
 
 
 @uncached
-def find_reports(
+def match_reports(
     store: StoreHandle, experiment: ExperimentSettings, overrides: str, ended: list[RunSummary]
 ) -> list[Artifact]:
     """Find the reports of the finished runs by their settings, in the order of the experiment.
@@ -58,11 +58,11 @@ def find_reports(
     Raises:
         DataError: a run has no report.
     """
-    from tasks.experiments.runs import find_reports as find
+    from tasks.experiments.runs import match_reports
 
     opened = Store(store)
     planned = experiment.runs(opened.ref.uri, overrides)
-    reports = find(opened, planned)
+    reports = match_reports(opened, planned)
     if missing := [run.name for run in planned if run not in reports]:
         raise DataError(f"{opened.ref.uri}: no report of {'; '.join(missing)}. Start the reproduction again.")
     return [reports[run] for run in planned]

@@ -49,9 +49,9 @@ def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Arti
 @step("4")
 def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int) -> Logic[list[Artifact]]:
     """Choose the prompts of a stage, as a list of shards."""
-    from tasks.data.training import prepare_stage
+    from tasks.data.training import prepare_prompts
 
-    return prepare_stage
+    return prepare_prompts
 
 
 @step("11", role="rollout", mapped=True)

@@ -73,7 +73,12 @@ class RunSettings(Settings):
         return {**values, "optimize": _without_row(values["optimize"])}
 
     def check_one_benchmark(self) -> None:
-        """Raise SettingsError unless a run of the laboratory has one benchmark, which the run's verifier judges."""
+        """Raise SettingsError unless a run of the laboratory has one benchmark, for its own verifier and engine."""
+        if self.evaluation_engine != self.rollout.engine:
+            raise SettingsError(
+                f"evaluate.engine: {self.evaluation_engine.kind} in the laboratory, whose runs evaluate with "
+                "rollout.engine; allowed: null."
+            )
         if len(self.evaluate.benchmarks) > 1:
             raise SettingsError(
                 f"evaluate.benchmarks: {len(self.evaluate.benchmarks)} in the laboratory, whose runs are compared "

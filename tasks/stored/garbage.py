@@ -29,7 +29,6 @@ from tasks.stored.runs import run_key
 
 _ITEMS_AT_ONCE = 250
 """Number of items that are deleted together on S3. Work that begins is noticed between two such batches."""
-_LOCKS = "leases"
 _ENDS: tuple[Kind, ...] = ("report", "study", "laboratory", "reproduction")
 """Kinds of artifacts with which runs end."""
 
@@ -167,7 +166,7 @@ def _locks(store: Store, work: RunningWork, before: float) -> Iterator[Item]:
     for name, file in sorted(store.local.listing(LEASES).items()):
         key = name.removeprefix(f"{LEASES}/").removesuffix(".lock")
         if name.endswith(".lock") and key not in work.keys and file.modified <= before:
-            yield Item(_LOCKS, name, 0, [])
+            yield Item(LEASES, name, 0, [])
 
 
 def _changed(contents: Contents, name: str) -> float:
@@ -214,7 +213,7 @@ def _delete(store: Store, work: RunningWork, items: Sequence[Item]) -> list[Item
                 is_free = idle
             free += [item] if is_free else []
         # The lock deletes its file itself.
-        doomed = [item for item in free if item.kind != _LOCKS]
+        doomed = [item for item in free if item.kind != LEASES]
         keys = [key for item in doomed for key in item.keys]
         if refused := store.delete(*(item.name for item in doomed), keys=keys):
             raise ArtifactError(

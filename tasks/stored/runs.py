@@ -57,7 +57,7 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
     return sorted(reports, key=lambda report: -finished[run_key(report)])
 
 
-def run_of(store: Store, report: Manifest) -> Lineage:
+def run_lineage(store: Store, report: Manifest) -> Lineage:
     """Return the lineage of a report, restricted to its evaluations and policies.
 
     Raises:
@@ -131,7 +131,7 @@ def trained_policies(store: Store, report: Manifest, stage: int | None = None) -
         ArtifactError: a policy or an evaluation of the run is missing.
         DataError: the run has no such stage.
     """
-    run = run_of(store, report)
+    run = run_lineage(store, report)
     policies = run.policies(max(run.evaluated_policies(report), key=lambda policy: policy.known_facts["stage"]))
     stages = len(policies) - 1
     if stage is not None and not 0 <= stage < stages:
@@ -151,7 +151,7 @@ def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> Artifa
     if wanted == LATEST:
         # Workflows give a report its evaluations in the order of stages.
         return store.manifest(find_reports(store)[0].parents["evaluations"][-1]).parents["policy"][0]
-    name = match_artifact([ref.folder for ref in store.refs(_kind_of(wanted))], wanted)
+    name = match_artifact([ref.folder for ref in store.refs(_artifact_kind(wanted))], wanted)
     return store.manifest(ArtifactRef.of(name)).ref
 
 
@@ -161,7 +161,7 @@ def match_artifact(names: Iterable[str], wanted: str) -> str:
     Raises:
         DataError: no artifact or more than one matches; candidates are listed.
     """
-    kind = _kind_of(wanted)
+    kind = _artifact_kind(wanted)
     candidates = sorted(name for name in names if name.startswith(f"{kind}/"))
     # Folders have 16 characters of a digest; a user may give all 64.
     matches = [name for name in candidates if name.startswith(wanted[: len(kind) + 17])]
@@ -174,7 +174,7 @@ def match_artifact(names: Iterable[str], wanted: str) -> str:
     return matches[0]
 
 
-def _kind_of(wanted: str) -> Kind:
+def _artifact_kind(wanted: str) -> Kind:
     kind, _, digest = wanted.partition("/")
     if kind not in KINDS or not digest:
         raise DataError(
@@ -216,7 +216,7 @@ def write_run_record(store: Store, report: ArtifactRef, settings: RunSettings) -
 def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     """Return the digests of a run, stage by stage; the first entry is the base policy."""
     manifest = store.manifest(report)
-    run = run_of(store, manifest)
+    run = run_lineage(store, manifest)
     evaluations = run.parents_of(manifest, "evaluations")
     return [
         {

@@ -17,7 +17,7 @@ _KINDS: tuple[Kind, ...] = ("policy", "prompts", "rollouts", "verdicts", "evalua
 
 
 @dataclass(frozen=True)
-class Responses:
+class JudgedResponses:
     """Rollouts that were verified together, with their verdicts and the policy that learned from them."""
 
     title: str
@@ -27,7 +27,7 @@ class Responses:
     """Policy that learned from the rollouts."""
 
     @classmethod
-    def of_policy(cls, title: str, policy: Manifest) -> "Responses":
+    def of_policy(cls, title: str, policy: Manifest) -> "JudgedResponses":
         """Return the responses that a policy learned from."""
         return cls(title, policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 
@@ -72,16 +72,16 @@ class UnfinishedRun:
         history = load_history(store, [average.ref for average in self.averages], self.policies[-1].ref, unfinished)
         return replace(history, seed=self.seed, reached=self.reached)
 
-    def stage(self, number: int) -> Responses | None:
+    def stage(self, number: int) -> JudgedResponses | None:
         """Return the responses of a stage that belongs to no finished run; ``number`` counts from 1."""
         title, trained = f"stage {number} of a run that is not finished", self.policies[1:]
         if self.finished_stages < number <= len(trained):
-            return Responses.of_policy(title, trained[number - 1])
+            return JudgedResponses.of_policy(title, trained[number - 1])
         if number != len(trained) + 1 or not self.rollouts:
             return None
         verdicts = self.verdicts[0] if self.verdicts else None
         shards = verdicts.parents["rollouts"] if verdicts else [manifest.ref for manifest in self.rollouts]
-        return Responses(title, shards, verdicts.ref if verdicts else None, None)
+        return JudgedResponses(title, shards, verdicts.ref if verdicts else None, None)
 
 
 def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[UnfinishedRun]:

@@ -63,7 +63,7 @@ class _Kind(NamedTuple):
     """Fix if too many responses cannot be judged; the setting that allows more of them follows in the message."""
 
 
-def _kind_of(settings: VerifySettings) -> _Kind:
+def _kind_for(settings: VerifySettings) -> _Kind:
     memory_mib = settings.memory_mib
     if isinstance(settings, CodeVerifySettings):
         return _Kind(
@@ -140,7 +140,7 @@ class Verifier(AbstractContextManager["Verifier"]):
     """
 
     def __init__(self, settings: VerifySettings) -> None:
-        self._settings, self._kind = settings, _kind_of(settings)
+        self._settings, self._kind = settings, _kind_for(settings)
         _check(settings)
         self._workers: list[_Worker] = []
         self._waiting: deque[Job] = deque()
@@ -270,7 +270,7 @@ class _Worker:
     """
 
     def __init__(self, settings: VerifySettings, waiting: deque[Job], ends: Counter[Job]) -> None:
-        self._kind, self._waiting, self._ends = _kind_of(settings), waiting, ends
+        self._kind, self._waiting, self._ends = _kind_for(settings), waiting, ends
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         path = os.pathsep.join(filter(None, [str(_ROOT), _check(settings), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
@@ -423,7 +423,7 @@ def check_failures(rows: Iterable[Mapping[str, Any]], settings: VerifySettings, 
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
         f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
         f"{settings.max_failure_share:g}. For example prompt_id {example['prompt_id']!r} ({example['outcome']}){shown}."
-        f" {_kind_of(settings).failures_fix} verify.max_failure_share if so many responses may be left out."
+        f" {_kind_for(settings).failures_fix} verify.max_failure_share if so many responses may be left out."
     )
 
 

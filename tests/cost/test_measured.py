@@ -8,7 +8,7 @@ from math import ceil
 
 import pytest
 
-from tasks.cluster.measured import measure, read_rates
+from tasks.cluster.measured import measure_rates, read_rates
 from tasks.cluster.rates import EngineRates, Pool, Rates, pool_of
 from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import Prediction, predict
@@ -154,7 +154,7 @@ def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     rates = rates_of(one, history := with_planted_timings(one), changed)
     assert (rates.rollout.step, rates.rollout.row) == pytest.approx((STEP, TOKEN))
     assert rates.evaluate == rates.rollout
-    each = rates.each
+    each = rates.amounts
     assert (rates.trained_token, rates.scored_token) == pytest.approx((TRAINED, SCORED))
     assert (each.verifier_start_seconds, each.answer_seconds) == pytest.approx((VERIFIER, ANSWER))
     started = (each.engine_start_seconds, each.trainer_start_seconds, rates.base)
@@ -185,7 +185,7 @@ def test_training_takes_less_time_in_more_processes_of_any_node(one: FinishedRun
         assert getattr(alone, name) == pytest.approx(8 * getattr(both, name))
     assert both.trained_token == pytest.approx(TRAINED / 2)
     assert (both.rollout.step, both.rollout.row) == pytest.approx((alone.rollout.step / 2, alone.rollout.row / 2))
-    assert both.each.pod_start_seconds == pytest.approx(START + ASSUMED.pod_start_seconds)
+    assert both.amounts.pod_start_seconds == pytest.approx(START + ASSUMED.pod_start_seconds)
 
 
 def test_a_run_predicts_itself(one: FinishedRun) -> None:
@@ -212,14 +212,14 @@ def test_a_run_predicts_itself(one: FinishedRun) -> None:
 def test_a_run_of_another_kind_is_refused(change: str, message: str, finished_runs: dict[str, FinishedRun]) -> None:
     one = finished_runs["mu_grpo"]
     with pytest.raises(DataError, match=message):
-        measure(override(one.run, change), one.store, here(one.run))
+        measure_rates(override(one.run, change), one.store, here(one.run))
 
 
 def test_rates_are_those_of_the_other_workflow_where_this_one_has_no_run(finished_runs: dict[str, FinishedRun]) -> None:
     for name, other in (("grpo", "mu_grpo"), ("mu_grpo", "grpo")):
         run = finished_runs[other].run
-        rates, told = measure(run, finished_runs[name].store, here(run))
-        assert bool(rates.each.switch_seconds) == (name == "grpo")
+        rates, told = measure_rates(run, finished_runs[name].store, here(run))
+        assert bool(rates.amounts.switch_seconds) == (name == "grpo")
         assert told.startswith(f"{'m2po, mu 4' if name == 'grpo' else 'asymre, mu 6'}, seed 0, report/")
 
 

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from tasks.data.files import read_rows
-from tasks.data.livecodebench import private_tests, problem
+from tasks.data.livecodebench import private_tests, read_problem
 from tasks.errors import DataError
 from tasks.settings import SourceSettings
 from tests.data.hub import parquet
@@ -92,5 +92,5 @@ def test_nothing_is_unpickled(tmp_path, monkeypatch):
 )
 def test_a_row_of_another_form_is_named(changes, why):
     with pytest.raises(DataError, match=why) as caught:
-        problem(row(**changes), "test.jsonl, line 7")
+        read_problem(row(**changes), "test.jsonl, line 7")
     assert caught.value.message.startswith("test.jsonl, line 7: ")

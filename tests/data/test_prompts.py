@@ -21,7 +21,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table, take_rows
 from tasks.verify.verdicts import extract_program
 from tests.data.hub import lines, parquet
-from tests.prepared import prepare_held_out, prepare_stage, prepare_training
+from tests.prepared import prepare_held_out, prepare_prompts, prepare_training
 from tools.s3 import S3
 
 ROW = '{"prompt": "caf\u00e9", "answer": "1"}\n'
@@ -52,27 +52,27 @@ def training(store: Store, settings: PromptsSettings, *benchmarks: ArtifactRef) 
 def test_a_pass_takes_every_prompt_once_and_the_next_in_another_order(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path, [{"prompt_id": str(i), "prompt": f"p{i}", "answer": "1"} for i in range(60)])
     settings = PromptsSettings(prompts_per_stage=20, path=str(path), held_out_share=0)
-    stages = [[row["prompt_id"] for row in rows(store, prepare_stage(store, settings, k, 0))] for k in range(6)]
+    stages = [[row["prompt_id"] for row in rows(store, prepare_prompts(store, settings, k, 0))] for k in range(6)]
     first, second = (sorted(name for stage in some for name in stage) for some in (stages[:3], stages[3:]))
     assert first == second == sorted(map(str, range(60)))
     assert stages[:3] != stages[3:]
-    assert len(rows(store, prepare_stage(store, settings.model_copy(update={"prompts_per_stage": 25}), 2, 0))) == 25
+    assert len(rows(store, prepare_prompts(store, settings.model_copy(update={"prompts_per_stage": 25}), 2, 0))) == 25
     assert take_rows(pa.table([pa.chunked_array([pa.array(["x" * 2**26])] * 33)], ["text"]), [32])  # more than 2 GiB
 
 
 def test_shards_cut_a_stage_in_order(store: Store) -> None:
-    shards = prepare_stage(store, ARITHMETIC, 0, 0)
+    shards = prepare_prompts(store, ARITHMETIC, 0, 0)
     assert [len(rows(store, [shard])) for shard in shards] == [30, 30, 30, 10]
     assert [store.manifest(shard).facts["stage"] for shard in shards] == [1] * 4
-    whole = prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_shard": 100}), 0, 0)
+    whole = prepare_prompts(store, ARITHMETIC.model_copy(update={"prompts_per_shard": 100}), 0, 0)
     assert rows(store, shards) == rows(store, whole)
     with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
-        prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), 0, 0)
+        prepare_prompts(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), 0, 0)
 
 
 def test_order_depends_on_the_seed_and_held_out_does_not(store: Store) -> None:
     def names(seed: int) -> list[str]:
-        return [row["prompt_id"] for row in rows(store, prepare_stage(store, ARITHMETIC, 0, seed))]
+        return [row["prompt_id"] for row in rows(store, prepare_prompts(store, ARITHMETIC, 0, seed))]
 
     assert names(0) == names(0) != names(1)
     held_out = rows(store, [prepare_held_out(store, ARITHMETIC, 50)])
@@ -131,10 +131,7 @@ BAD_ROWS = [
     ('{"prompt": "a"}\n', r"line 1: no field 'answer'; found \['prompt'\]"),
     ('{"prompt": "a", "answer": "1"}\n{"answer": "1"}\n', "line 2: no field 'prompt'"),
     ('{"prompt": "a", "answer": "  "}\n', "line 1: answer is empty"),
-    (
-        '{"prompt": "a", "answer": "1"}\n' * 2,
-        r"line 2: the same prompt as .*line 1\. Remove one of them\. 1 of 2 rows",
-    ),
+    ('{"prompt": "a", "answer": "1"}\n' * 2, r"line 2: the same prompt as .*line 1\. Remove one of them\. 1 of 2 rows"),
     ('{"prompt_id": 7, "prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id '7' is also that of"),
     ("[1]\n", "row 0: '1' is not an object"),
     ("{oops\n", "line 1: not JSON .*'{oops.*'. Write one JSON object in a line, or one list"),
@@ -262,10 +259,10 @@ def test_rows_in_the_format_of_verl(store: Store, tmp_path: Path, suffix: str) -
         (f"row {number}", f"What is {number}+1?", str(number + 1)) for number in range(3)
     ]
     assert [json.loads(row["messages"]) for row in taken] == [record["prompt"] for record in records]
-    (shard,) = prepare_stage(store, settings, 0, 0)
+    (shard,) = prepare_prompts(store, settings, 0, 0)
     assert all(row["chat"] and row["messages"] for row in rows(store, [shard]))
     with pytest.raises(DataError, match=r"template: 'Q: \{prompt\}', but prompts are messages"):
-        prepare_stage(store, settings.model_copy(update={"template": "Q: {prompt}"}), 0, 0)
+        prepare_prompts(store, settings.model_copy(update={"template": "Q: {prompt}"}), 0, 0)
 
 
 def test_fields_of_messages_that_json_has_no_type_for_are_texts(tmp_path: Path) -> None:
@@ -330,7 +327,7 @@ def test_of_a_small_file_one_prompt_is_held_out_but_not_the_only_one(store: Stor
         (held_out,) = rows(store, [prepare_held_out(store, settings, 500)])
         assert held_out["prompt_id"] not in trained
         with pytest.raises(DataError, match=r"0 training prompts; all are held out or removed\. To fix it: give more"):
-            prepare_stage(store, settings.model_copy(update={"held_out_share": 0.99999}), 0, 0)
+            prepare_prompts(store, settings.model_copy(update={"held_out_share": 0.99999}), 0, 0)
         return
     with pytest.raises(DataError, match=r"no prompt is held out\. To fix it: raise prompts\.held_out_share, or name"):
         prepare_held_out(store, settings, 500)

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.errors import DataError
 from tasks.experiments.compare import check_problems
-from tasks.experiments.runs import find_reports
+from tasks.experiments.runs import match_reports
 from tasks.settings import ExperimentSettings, RunSettings
 from tasks.store import ArtifactRef, Store
 from tests.cli.synthetic import write
@@ -33,9 +33,9 @@ def test_a_planned_run_is_found_by_all_its_settings_and_by_its_number_of_stages(
     # None of these is a planned run, although they are later than all planned ones.
     report(store, planned["mu_grpo"].settings, stages=1)
     report(store, planned["mu_grpo"].settings, trained_from=2)
-    assert find_reports(store, list(planned.values())) == expected
+    assert match_reports(store, list(planned.values())) == expected
     expected |= {planned[name]: report(store, planned[name].settings) for name in ("mu_grpo", "turns")}
-    assert find_reports(store, list(planned.values())) == expected
+    assert match_reports(store, list(planned.values())) == expected
 
 
 def test_a_planned_source_without_a_commit_is_found_with_any(store: Store) -> None:
@@ -47,7 +47,7 @@ def test_a_planned_source_without_a_commit_is_found_with_any(store: Store) -> No
     resolved = benchmark.model_copy(update={"source": benchmark.source.model_copy(update={"commit": "0" * 40})})
     opened = run.settings.evaluate.model_copy(update={"benchmarks": [resolved]})
     ref = report(store, run.settings.model_copy(update={"evaluate": opened}))
-    assert find_reports(store, [run]) == {run: ref}
+    assert match_reports(store, [run]) == {run: ref}
 
 
 def test_only_models_may_have_other_templates() -> None:

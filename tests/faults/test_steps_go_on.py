@@ -25,10 +25,10 @@ STEPS = {"generate": 4, "verify": 2, "optimize": 4, "alternate": 7, "evaluate": 
 def step_of(name: str, learner: Small) -> Step:
     base, policy = learner
     if name == "generate":
-        shard, *_ = prepared.prepare_stage(base, PROMPTS, 0, 0)
+        shard, *_ = prepared.prepare_prompts(base, PROMPTS, 0, 0)
         return lambda store: generate_shard(store, IN_PARTS, policy, shard, 0, 0)
     if name == "alternate":
-        shards = prepared.prepare_stage(base, PROMPTS, 0, 0)
+        shards = prepared.prepare_prompts(base, PROMPTS, 0, 0)
         inputs = (IN_PARTS, VERIFY, OPTIMIZE, 2, policy, policy, shards, 0, 0, OFTEN)
         return lambda store: train_alternating(store, *inputs)
     if name == "evaluate":

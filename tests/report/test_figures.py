@@ -206,10 +206,7 @@ def test_the_time_line_holds_every_step(tables, history, grpo):
 
 @pytest.mark.parametrize(
     ("figure", "series", "color"),
-    [
-        ("accuracy_over_time", ("", "avg@4"), "blue"),
-        ("kl", ("stage 2", "kl_k3"), "orange"),
-    ],
+    [("accuracy_over_time", ("", "avg@4"), "blue"), ("kl", ("stage 2", "kl_k3"), "orange")],
 )
 def test_what_is_drawn_is_what_the_table_says(figure, series, color, figures, tables):
     """On a page x grows with the table's and y falls with it, by one factor each."""

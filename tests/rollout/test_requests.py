@@ -21,7 +21,7 @@ from tasks.settings import PromptsSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tests.llama import CHATML, byte_tokenizer
-from tests.prepared import prepare_held_out, prepare_stage
+from tests.prepared import prepare_held_out, prepare_prompts
 
 DATE = "26 Jul 2024"
 
@@ -100,7 +100,7 @@ def test_a_template_that_asks_for_today_gets_the_date_of_the_prompt(zone: str, t
 def test_the_date_is_part_of_chats_and_of_no_other_prompts(store: Store) -> None:
     def prepared(**changes: Any) -> tuple[ArtifactRef, ArtifactRef]:
         settings = PromptsSettings.parse({"arithmetic": {"levels": [1]}, "prompts_per_stage": 4, **changes})
-        return prepare_held_out(store, settings, 4), *prepare_stage(store, settings, 0, 0)  # type: ignore[return-value]
+        return prepare_held_out(store, settings, 4), *prepare_prompts(store, settings, 0, 0)  # type: ignore[return-value]
 
     plain, chats = prepared(), prepared(chat=True)
     assert prepared(date="1 Feb 2030") == plain

@@ -8,7 +8,7 @@ import pytest
 from tasks.settings import EngineSettings
 from tasks.store import ArtifactRef
 from tasks.train.batches import Responses
-from tests.prepared import PROMPTS, prepare_stage
+from tests.prepared import PROMPTS, prepare_prompts
 from tests.train.small import LONGEST, Small, responses_with, sample_rows
 
 
@@ -27,4 +27,4 @@ def responses(base: Path) -> Responses:
 
 @pytest.fixture(scope="module")
 def shards(small: Small) -> list[ArtifactRef]:
-    return prepare_stage(small[0], PROMPTS, 0, 0)
+    return prepare_prompts(small[0], PROMPTS, 0, 0)

@@ -9,7 +9,7 @@ from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.study import run_study
-from tests.prepared import Small, prepare_held_out, prepare_stage
+from tests.prepared import Small, prepare_held_out, prepare_prompts
 from tests.settings import deepspeed, override
 from tools.runs import CONFIG
 
@@ -20,7 +20,7 @@ RUN = RunSettings.read(CONFIG, SMALL + "optimize.responses_per_update=16")
 @pytest.fixture(scope="module")
 def start(learner: Small) -> tuple[Store, ArtifactRef, list[ArtifactRef], ArtifactRef]:
     store, policy = learner
-    return store, policy, prepare_stage(store, RUN.prompts, 0, 0), prepare_held_out(store, RUN.prompts, 20)
+    return store, policy, prepare_prompts(store, RUN.prompts, 0, 0), prepare_held_out(store, RUN.prompts, 20)
 
 
 def run(start, mu: int, evaluations: int = 4, changes: str = "") -> ArtifactRef:

@@ -11,7 +11,7 @@ from tasks.store import Store
 from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tests.conftest import SMALL
-from tests.prepared import PROMPTS, prepare_stage
+from tests.prepared import PROMPTS, prepare_prompts
 from tests.train.test_alternating_processes import OFTEN, ROLLOUT, VERIFY, optimize
 from tests.train.together import Job, alternate_in_group, largest_difference
 
@@ -22,7 +22,7 @@ def test_two_processes_make_the_policy_of_one(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store")
     tiny = SMALL.model_copy(update={"hidden_size": 64})  # attention heads as wide as vLLM needs them on a CPU
     policy = prepare_policy(store, PolicySettings(tiny=tiny), PROMPTS.arithmetic, "", 0)
-    shards = prepare_stage(store, PROMPTS, 0, 0)
+    shards = prepare_prompts(store, PROMPTS, 0, 0)
     rollout = ROLLOUT.model_copy(update={"engine": EngineSettings(kind="vllm", eager=True)})
 
     def inputs(stage: str) -> tuple[object, ...]:

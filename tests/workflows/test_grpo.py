@@ -8,21 +8,21 @@ from tasks.cli.inspect import read_responses
 from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
-from tasks.stored.unfinished import Responses
+from tasks.stored.unfinished import JudgedResponses
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
-from tests.prepared import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY, Small, prepare_stage, prepare_verdicts
+from tests.prepared import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY, Small, prepare_prompts, prepare_verdicts
 
 
 @pytest.fixture
 def shards(learner: Small) -> list[ArtifactRef]:
-    return prepare_stage(learner[0], PROMPTS, 0, 0)
+    return prepare_prompts(learner[0], PROMPTS, 0, 0)
 
 
 @pytest.mark.parametrize(("preset", "stage"), [("mu_grpo", 1), ("red_drop", 0)])
 def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Small, preset: str, stage: int) -> None:
     store, policy = learner
-    shards = prepare_stage(store, PROMPTS, stage, 0)
+    shards = prepare_prompts(store, PROMPTS, stage, 0)
     rollouts, verdicts = prepare_verdicts(store, policy, stage=stage)
     optimize = OptimizeSettings.parse({"preset": preset, "responses_per_update": 16, "learning_rate": 1e-4})
     staged = optimize_stage(store, optimize, policy, policy, rollouts, verdicts, stage, 0)
@@ -32,7 +32,7 @@ def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Small, preset: str,
     advantages = []
     for one in (staged, alternated):
         manifest = store.manifest(one)
-        shown = read_responses(store, Responses.of_policy("stage 1", manifest))
+        shown = read_responses(store, JudgedResponses.of_policy("stage 1", manifest))
         advantages.append({(row["prompt_id"], row["sample_index"]): row["advantage"] for row in shown})
         trained = {row["advantage"] for row in read_table(store.path(one) / "examples.parquet").to_pylist()}
         assert trained <= set(advantages[-1].values())

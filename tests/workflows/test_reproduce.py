@@ -25,6 +25,7 @@ from tools.runs import CONFIG, steps
 ONE = {"evaluate": {"benchmarks": ["held_out"]}}
 OTHER = {"optimize": {"preset": "m2po"}, **ONE}
 PROGRAMS = {"evaluate": {"benchmarks": ["livecodebench"]}}
+ENGINE = {"evaluate": {**ONE["evaluate"], "engine": {"batch_size": 9}}}
 
 
 def experiment() -> dict[str, Any]:
@@ -152,9 +153,10 @@ def test_a_second_reproduction_by_file_and_overrides_does_nothing(reproduced: Fi
         ({"laboratory": {"parts": ["a"], "updates": 4}}, "laboratory: evaluations: 16 does not divide the 4"),
         ({"laboratory": {"parts": ["a"]}}, "evaluate.benchmarks: 2 in the laboratory"),
         ({"laboratory": {"parts": ["a"], "changes": PROGRAMS}}, "answer_type code with verify.kind math"),
+        ({"laboratory": {"parts": ["a"], "changes": ENGINE}}, "evaluate.engine: transformers in the laboratory"),
         ({"laboratory": {"parts": ["c"], "updates": 4, "evaluations": 4, "changes": ONE}}, "8 stages': updates_per_"),
     ],
-    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks", "evaluations", "laboratory", "judge", "arm"],
+    ids=["reference", "seeds", "margin", "systems", "run", "benchmarks", "curve", "two", "judge", "engine", "arm"],
 )
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     values = {**experiment(), **change}

@@ -21,7 +21,7 @@ from tasks.process.provenance import code
 from tasks.settings import BackendSettings, OperationSettings
 from tasks.store import ArtifactRef
 from tests.platform.propeller import filled, literals
-from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Small, prepare_stage, prepare_verdicts
+from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Small, prepare_prompts, prepare_verdicts
 from tests.report.pages import words
 from tests.train.small import zero
 from tests.workflows.failing import fail
@@ -104,7 +104,7 @@ def test_a_stopped_shard_of_a_map_task_asks_for_a_retry_that_leaves_a_deck(learn
     store, policy = learner
     inputs = RolloutInputs(store=store.ref, seed=1, settings=IN_PARTS)
     mapped = map_task(partial(generate, inputs=inputs, policy=policy, stage=0))
-    shards = prepare_stage(store, MANY.model_copy(update={"prompts_per_shard": 128}), 0, 1)
+    shards = prepare_prompts(store, MANY.model_copy(update={"prompts_per_shard": 128}), 0, 1)
     values = {"inputs": inputs, "policy": policy, "prompts": shards, "stage": 0}
     index = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": "1"}
     start = pod_of(mapped, values, tmp_path)
