@@ -27,6 +27,8 @@ STRANGE = (
 _REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 _REFUSED = re.compile(r'^the API server answers \w+: (?:pods? "\S+" is (?:forbidden|invalid): )?')
 """Prefix of a refusal, with the generated name of the pod, which is removed from messages."""
+_BUSY = ("TooManyRequests", "ServiceUnavailable", "ServerTimeout", "Timeout")
+"""Reasons of a server that has not looked at the request."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class Api:
         try:
             self.ask(f"{self._path('dry run')}?dryRun=All", pod)
         except Unknown as error:
-            if not error.reason:
+            if error.reason in ("", *_BUSY):
                 raise
             return _REFUSED.sub("", error.why)
         return ""

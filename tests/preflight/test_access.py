@@ -101,6 +101,8 @@ def test_nodes_that_cannot_be_read(gpu_pool: ApiServer, ask: Ask) -> None:
     assert told["nodes"].state == "not tried"
     assert "ServiceUnavailable" in told["nodes"].found
     assert told["secrets"].state == "ok"
+    gpu_pool.fixed = {f"/api/v1/namespaces/{NAMESPACE}/pods": Answer(503, away)}
+    assert ask(gpu_pool)["pod of train"].state == "not tried"
 
 
 def test_without_the_nodes_pods_are_still_judged(gpu_pool: ApiServer, ask: Ask) -> None:
