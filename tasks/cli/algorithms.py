@@ -27,7 +27,7 @@ def algorithms_table() -> Table:
     for name, modifier in MODIFIERS.items():
         if modifier.row:
             factor = _corrections(ObjectiveSettings.parse(modifier.row))[0]
-            table.add_row(f"+ {name}", "any", f"any * {factor}", "any", "any", modifier.source, DASH)
+            table.add_row(f"+ {name}", "any", f"any * {factor}", "any", "any", modifier.source, modifier.chosen or DASH)
     return table
 
 
