@@ -15,7 +15,7 @@ from tasks.data.files import SUFFIXES, NamedFile
 from tasks.errors import DataError, FetchError
 from tasks.formats import first_names
 from tasks.process.logs import logger
-from tasks.settings import BenchmarkSettings, EvaluateSettings, PromptsSettings, SourceSettings
+from tasks.settings import BenchmarkSettings, EvaluateSettings, PolicySettings, PromptsSettings, SourceSettings
 from tasks.settings.base import local_path
 from tasks.store.fetch import fetch, fingerprint, snapshot
 
@@ -112,6 +112,18 @@ def source_fingerprint(source: SourceSettings | None, mirror: str | None = None)
         return ""
     fingerprints = [fingerprint(_mirror_path(mirror, source, file)) for file in source.files]
     return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
+
+
+def policy_fingerprint(policy: PolicySettings) -> str:
+    """Return a text that changes when the files of a policy change, which is the commit of a model of the hub.
+
+    Raises:
+        FetchError: the hub has no such model; or it does not answer, and its cache on this machine lacks the model.
+    """
+    found, path = fingerprint(policy.path), policy.path or "."
+    if found or path.startswith(("s3://", ".", "/", "~")):
+        return found
+    return snapshot("model", path, policy.revision, [], "policy.path").name
 
 
 def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:

@@ -11,7 +11,7 @@ from filelock import FileLock
 from flytekit.core.local_cache import LocalTaskCache
 from flytekit.models.literals import LiteralMap
 
-from tasks.data.sources import source_fingerprint, with_commit, with_commits
+from tasks.data.sources import policy_fingerprint, source_fingerprint, with_commit, with_commits
 from tasks.errors import SettingsError
 from tasks.flyte.attempts import in_pod
 from tasks.flyte.decorators import uncached, uncached_with_hub, unpack_options
@@ -50,7 +50,6 @@ from tasks.settings import (
 from tasks.settings.base import in_bucket
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
-from tasks.store.fetch import fingerprint
 from tasks.store.files import disk_errors, sweep
 from tasks.store.layout import LEASES, PAGE_FILE
 from tasks.store.work import work_key
@@ -198,7 +197,7 @@ def open_run(
             PolicyInputs,
             settings=settings.policy,
             arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
-            source=fingerprint(settings.policy.path),
+            source=policy_fingerprint(settings.policy),
             chat=settings.chats,
         ),
         training_set=inputs(

@@ -29,7 +29,7 @@ def prepare_policy(
     """Make a policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
 
     A tiny policy depends on the seed, and is warm-started on the training part of the arithmetic problems. ``source``
-    is the fingerprint of the folder that the settings name when the run started; empty if it is not known. With
+    is the result of ``policy_fingerprint`` when the run started; empty if it is not known. With
     ``chat`` some of the run's prompts are chats, for which the tokenizer must have a template.
 
     Raises:
@@ -42,8 +42,9 @@ def prepare_policy(
                 draft.facts["warm_start_cross_entropy"] = _make(draft.path, settings.tiny, arithmetic, seed)
         elif settings.path is not None:
             with draft.phase("load"):
-                draft.facts.update(_fetch(draft.path, settings.path, settings, chat))
-            check_fingerprint(source, fingerprint(settings.path), "policy.path")
+                facts = _fetch(draft.path, settings.path, settings, chat, source)
+            check_fingerprint(source, facts.get("revision") or fingerprint(settings.path), "policy.path")
+            draft.facts.update(facts)
     return draft.ref
 
 
@@ -60,8 +61,11 @@ def _make(folder: Path, settings: TinyPolicySettings, arithmetic: ArithmeticSett
     return cross_entropy
 
 
-def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> dict[str, Any]:
-    """Copy a policy's files into a folder, check them, and return facts about the source: the hub's commit."""
+def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool, commit: str) -> dict[str, Any]:
+    """Copy a policy's files into a folder, check them, and return facts about the source: the hub's commit.
+
+    ``commit`` is that of a model of the hub; empty if it is not known.
+    """
     patterns = _FILES + (_CODE if settings.trust_remote_code else [])
     facts: dict[str, Any] = {}
     if settings.revision is not None and (source.startswith("s3://") or local_path(source).is_dir()):
@@ -75,7 +79,7 @@ def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> d
         elif source.startswith((".", "/", "~")):
             raise DataError(f"policy.path: {source!r} is not a folder. Name one, s3://bucket/prefix or a hub model.")
         else:
-            local = snapshot("model", source, settings.revision, patterns, "policy.path")
+            local = snapshot("model", source, commit or settings.revision, patterns, "policy.path")
             facts["revision"] = local.name
         with _naming_source(source, local):
             check_folder(local, settings.trust_remote_code)

@@ -37,16 +37,7 @@ from tasks.store.files import (
 )
 from tasks.store.layout import KINDS, MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
-from tasks.store.records import (
-    SCHEMA,
-    ArtifactRef,
-    FileEntry,
-    Manifest,
-    StoreMarker,
-    StoreRef,
-    Timings,
-    check_schema,
-)
+from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreMarker, StoreRef, Timings, check_schema
 
 if TYPE_CHECKING:
     from tasks.store.s3 import Bucket

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,8 @@ _COLLECT_SECONDS = 0.005
 _LONGEST_WAIT = 3600.0
 """Longest wait for workers at once, in seconds; the system refuses one of weeks."""
 _ROOT = Path(__file__).parents[2]
+_SECRET = re.compile(r"^(FLYTE_)?AWS_|KEY|TOKEN|SECRET|PASSWORD")
+"""Names of variables that a judge of answers or programs, which reads what a policy wrote, does not get."""
 
 VerifierInput = tuple[str, str | None] | tuple[str, str | None, str]
 """Gold answer, response, and, if a user's function judges, the prompt."""
@@ -273,13 +276,15 @@ class _Worker:
         self._kind, self._waiting, self._ends = _kind_for(settings), waiting, ends
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         path = os.pathsep.join(filter(None, [str(_ROOT), _check(settings), os.environ.get("PYTHONPATH")]))
+        own = {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}  # sympy's order of terms follows hashes
+        secrets = [] if self._kind.find is None else list(filter(_SECRET.search, os.environ))
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tasks.verify.worker", str(os.getpid()), settings.model_dump_json()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             process_group=0,  # One signal ends it with all that it forked.
-            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},  # sympy's order of terms follows hashes
+            env={name: value for name, value in os.environ.items() if name not in secrets} | own,
         )
         assert self._process.stdin
         assert self._process.stdout

@@ -12,9 +12,9 @@ import pytest
 
 from tasks.data.benchmarks import source_rows, write_prompts
 from tasks.data.files import read_rows
-from tasks.data.sources import source_files, source_fingerprint
+from tasks.data.sources import policy_fingerprint, source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
-from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings, VerifySettings
+from tasks.settings import EvaluateSettings, PolicySettings, PromptsSettings, SourceSettings, VerifySettings
 from tasks.settings.evaluate import measures
 from tasks.store import Store
 from tasks.store.records import Manifest
@@ -98,6 +98,7 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(
     running.sets["some/set"][SECOND] = {"data/test.jsonl": lines(ROWS[::-1])}
     with pytest.raises(DataError, match=r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}"):
         from_hub(store)
+    assert policy_fingerprint(PolicySettings(path="some/set")) == SECOND
     second = from_hub(store, revision=SECOND)
     assert from_hub(store, revision=FIRST).digest == found.digest != second.digest
     opened = SourceSettings.parse(SET["source"]).model_copy(update={"commit": FIRST})  # before the branch moved

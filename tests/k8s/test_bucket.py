@@ -44,8 +44,7 @@ def test_steps_may_make_their_requests_alone(guarded: Guarded, tmp_path: Path, m
     client = client_of(guarded, keys)
     with guarded.asking():
         store = Store.open(f"s3://{BUCKET}/runs")
-        made = run_once(store.ref, "step", "1", Step())
-        assert store.manifests(made.kind)
+        assert store.manifests(run_once(store.ref, "step", "1", Step()).kind)
         sweep(store.root)
         source = SourceSettings(path=f"s3://{BUCKET}/prompts/a.jsonl")
         with source_files(source, "prompts.path") as files:

@@ -149,7 +149,7 @@ def test_the_optional_parts_of_the_overlay_need_only_their_marks_removed(tmp_pat
     folder = tmp_path / "k8s/overlays/gpu-pool"
     text = (folder / "kustomization.yaml").read_text()
     changed, number = re.subn(r"^( +)# (?=- |  path: |  value: )", r"\1", text, flags=re.MULTILINE)
-    assert number == 6
+    assert number == 7
     (folder / "kustomization.yaml").write_text(changed)
     documents = rendered(str(folder))
     assert "allow-tracker" in named(documents, "NetworkPolicy")

@@ -28,8 +28,7 @@ def test_the_history_of_a_whole_run(mu_grpo):
 
 
 def test_evaluations_that_were_left_out_do_not_hide_their_stages(mu_grpo):
-    ends = [mu_grpo.evaluations[0], mu_grpo.evaluations[-1]]
-    history = load_history(mu_grpo.store, ends)
+    history = load_history(mu_grpo.store, [mu_grpo.evaluations[0], mu_grpo.evaluations[-1]])
     assert [policy.stage for policy in history.evaluated] == [0, 4]
     assert (len(history.stages), len(history.updates["reward"])) == (4, 128)
 

@@ -202,8 +202,7 @@ print("checked", len(findings.faults), findings.bytes // 2**20, store.root.exist
 store.path(draft.ref)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
-    done = run_python(code)
-    lines = done.stdout.splitlines()
+    lines = run_python(code).stdout.splitlines()
     assert any(line.startswith("upload policy/") and "419/419" in line for line in lines)
     assert any(line.startswith("download policy/") and "419/419" in line for line in lines)
     assert "checked 0 400 False" in lines

@@ -28,14 +28,16 @@ def test_equal_pairs_are_checked_and_written_once(monkeypatch):
     assert [one.shows_working for one in verdicts] == [False, True, False, False] * 50
 
 
-def test_no_worker_without_something_to_check():
+def test_no_worker_without_something_to_check(monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "a secret")
     with Verifier(settings()) as verifier:
         assert verifier.verify([]) == []
         (none,) = verifier.verify([("?", "no box")])
         assert none.outcome == Outcome.NO_ANSWER  # the gold answer is not looked at
         assert judge_pids(verifier) == workers_of() == []
         verifier.verify([("42", boxed("42"))])
-        assert len(judge_pids(verifier)) == 1  # not more workers than answers
+        (judge,) = judge_pids(verifier)  # not more workers than answers
+        assert "WANDB_API_KEY" not in psutil.Process(judge).environ()
 
 
 def test_workers_that_are_started_are_ready_and_a_dead_one_is_replaced():
