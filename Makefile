@@ -119,9 +119,10 @@ test-charts: $(BIN)/.developing ## test k8s/flyte with helm and Flyte's charts, 
 CONTAINER ?= podman
 IMAGES := mu-grpo
 ROLES := cpu rollout train alternate
-COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
+DIRTY = $(shell git ls-files --others --exclude-standard tasks workflows; git diff --quiet HEAD || echo changed)
+COMMIT = $(shell git rev-parse HEAD)$(if $(DIRTY),+)
 # Tag of the images if a deployment names none; tasks/process/provenance.py computes the same.
-TAG = $(shell git rev-parse HEAD | cut -c -12)$(shell git diff --quiet HEAD || echo -dirty)
+TAG = $(shell git rev-parse HEAD | cut -c -12)$(if $(DIRTY),-dirty)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
 LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \

@@ -110,8 +110,10 @@ def preflight(
     from tasks.cluster.preflight import preflight as ask
     from tasks.settings.deployment import DeploymentSettings
 
-    settings = RunSettings.read(config, " ".join([*(overrides or []), text]))
     pods = DeploymentSettings.read(deployment, "--deployment") if deployment else DeploymentSettings.current()
+    # Launch plans use the deployment's store.
+    store = [f"store={pods.store}"] if pods.store else []
+    settings = RunSettings.read(config, " ".join([*store, *(overrides or []), text]))
     target = Target(project, domain, kubeconfig, context, flyte, timeout)
     with Console(stderr=True).status("asking the cluster"):
         findings = ask(settings, pods, target)

@@ -47,9 +47,6 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
         silent = Finding("nodes", "not tried", error.why, error.fix)
         findings.append(silent if findings else replace(silent, name="API server", state="failed"))
     findings.append(Finding("store", *probe_store(run.store, target.seconds)))
-    if deployment.launch_plans and deployment.store != run.store:
-        found = f"launch plans write to {deployment.store}, which is not probed"
-        findings.append(Finding("store of plans", "warning", found, f"Probe it too, with store={deployment.store}"))
     for image in dict.fromkeys(deployment.image(role, run.alternates) for role in roles_of(run)):
         name = f"image {image.rpartition('/')[2].partition(':')[0]}"
         findings.append(Finding(name, *check_image(image, nodes, target.seconds)))

@@ -81,7 +81,7 @@ def gpu_models() -> list[str]:
 def commit() -> str:
     """Return the commit of the image or of the git checkout; empty where there is neither.
 
-    The commit of a checkout ends with ``+`` if tracked files have changed.
+    The commit of a checkout ends with ``+`` if tracked files have changed, or tasks/ or workflows/ have untracked ones.
     """
     root = Path(__file__).parents[2]
     image_commit = root / "COMMIT"
@@ -89,11 +89,17 @@ def commit() -> str:
         return image_commit.read_text()
     if not (root / "pyproject.toml").is_file():  # An installed package may be inside of a checkout of another project.
         return ""
-    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+        head, untracked = (
+            subprocess.run(["git", *command], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+            for command in (
+                ("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"),
+                ("ls-files", "--others", "--exclude-standard", "tasks", "workflows"),
+            )
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
+    return head if head.endswith("+") or not untracked else f"{head}+"
 
 
 def image_tag() -> str:
