@@ -26,15 +26,16 @@ def algorithms_table() -> Table:
         table.add_row(name, *formulas.values(), preset.source, preset.chosen or DASH)
     for name, modifier in MODIFIERS.items():
         if modifier.row:
-            factor = _corrections(ObjectiveSettings.parse(modifier.row))[0]
-            table.add_row(f"+ {name}", "any", f"any * {factor}", "any", "any", modifier.source, modifier.chosen or DASH)
+            objective = ObjectiveSettings.parse(modifier.row)
+            coefficient, rules = " * ".join(["any", *_corrections(objective)]), "; ".join(["any", *_bypass(objective)])
+            table.add_row(f"+ {name}", "any", coefficient, "any", rules, modifier.source, modifier.chosen or DASH)
     return table
 
 
 def describe(objective: ObjectiveSettings) -> dict[str, str]:
     """Describe an objective by its advantage, coefficient and divisor as formulas, and its other rules as a text."""
     factors = [*_gate(objective), *_veto(objective.veto), *_weight(objective), *_corrections(objective), "A"]
-    rules = [*_bounds(objective.gate), *_penalty(objective.regulariser), *_data(objective)]
+    rules = [*_bounds(objective.gate), *_penalty(objective.regulariser), *_bypass(objective), *_data(objective)]
     return {
         "advantage": _advantage(objective.advantage),
         "coefficient": " * ".join(factors),
@@ -120,6 +121,10 @@ def _corrections(objective: ObjectiveSettings) -> list[str]:
         case kinds.MaskMismatch(level=level, low=low, high=high):
             factors.append(f"mask({_at_level('e', level)}, {low:g}, {high:g})")
     return factors
+
+
+def _bypass(objective: ObjectiveSettings) -> list[str]:
+    return ["ratios to the engine's probabilities"] if isinstance(objective.mismatch, kinds.BypassMismatch) else []
 
 
 def _clip(ratio: str, low: float, high: float) -> str:

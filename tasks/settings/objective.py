@@ -262,9 +262,9 @@ class ExponentialWeight(WeightSettings):
 
 
 class MismatchSettings(Kinds):
-    """Correction for an engine whose probabilities differ from the trainer's for the same weights (TIS, MIS).
+    """Correction for an engine whose probabilities differ from the trainer's for the same weights.
 
-    It multiplies any objective by the ratio of the trainer's to the engine's probability.
+    TIS and MIS multiply any objective by the ratio of the trainer's to the engine's probability.
     """
 
     kind: str = "none"
@@ -297,6 +297,12 @@ class MaskMismatch(Interval, _Correction, MismatchSettings):
     """Smallest ratio of a token that is not left out."""
     high: Number = Field(2.0, gt=0)
     """Largest ratio of a token that is not left out."""
+
+
+class BypassMismatch(MismatchSettings):
+    """The engine's probabilities are those of the behavior policy: ratios correct for staleness and engine together."""
+
+    kind: Literal["bypass"] = "bypass"
 
 
 class VetoSettings(Kinds):

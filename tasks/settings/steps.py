@@ -207,7 +207,7 @@ class OptimizeSettings(Settings):
 
     preset: str
     """The algorithm, by the name of its row of settings of the objective; ``mu-grpo algorithms`` lists all."""
-    modifier: Literal["none", "tis", "mis"] = "none"
+    modifier: Literal["none", "tis", "mis", "bypass"] = "none"
     """Correction, added to the preset, for an engine whose probabilities differ from the trainer's."""
     objective: ObjectiveSettings = ObjectiveSettings()
     """The preset's row. Fields that are given here replace those of the row."""

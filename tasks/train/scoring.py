@@ -14,6 +14,7 @@ from tasks.errors import CollapseError, GateError
 from tasks.models.scorer import MicroBatch, Scorer, pack_flat
 from tasks.process.logs import bar
 from tasks.settings import OptimizeSettings
+from tasks.settings.objective import BypassMismatch
 from tasks.train import distributed
 from tasks.train.advantages import select
 from tasks.train.backend import Backend
@@ -147,13 +148,16 @@ class ScoredResponses:
         packed = self._micro_batch(rows)
         logp_T, entropy_T = self.backend(packed)
         indices, device = self.responses.response_tokens.indices(rows), logp_T.device
+        columns = self.logp
+        if isinstance(self.settings.objective.mismatch, BypassMismatch):
+            columns = {**columns, "behavior": columns["engine"]}
         advantage_r = self.selection.advantage_R.index_select(0, torch.from_numpy(rows))
         tokens = TokenBatch(
             logp_T=logp_T,
             advantage_T=advantage_r.index_select(0, packed.response_T).to(device),
             response_T=packed.response_T.to(device),
             responses=len(rows),
-            **{f"{policy}_logp_T": torch.from_numpy(flat[indices]).to(device) for policy, flat in self.logp.items()},
+            **{f"{policy}_logp_T": torch.from_numpy(flat[indices]).to(device) for policy, flat in columns.items()},
         )
         return tokens, entropy_T
 

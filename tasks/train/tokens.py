@@ -22,7 +22,7 @@ class TokenBatch:
     logp_T: Tensor
     """Log-probability by the current policy, nats, float32; may require a gradient."""
     behavior_logp_T: Tensor
-    """Log-probability by the policy that sampled, computed by the trainer."""
+    """Log-probability by the policy that sampled, computed by the trainer, or by the engine (mismatch.kind bypass)."""
     advantage_T: Tensor
     """Advantage of the token's response."""
     response_T: Tensor

@@ -120,7 +120,7 @@ def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: Run
         ("optimize.modifier=mis optimize.objective.mismatch.low=3", "mismatch: low 3.0 with high 2.0; allowed: low <"),
         ("optimize.objective.veto.statistic=sequence_geo", "scope suffix with statistic sequence_geo; allowed: resp"),
         ("optimize.preset=[grpo,mu_grpo]", "optimize.preset: got ['grpo', 'mu_grpo']; should be a valid string"),
-        ("optimize.modifier=[tis]", "optimize.modifier: got ['tis']; should be 'none', 'tis' or 'mis'"),
+        ("optimize.modifier=[tis]", "optimize.modifier: got ['tis']; should be 'none', 'tis', 'mis' or 'bypass'"),
         ("evaluate.benchmarks='[{name: [aime24]}]'", "benchmarks.0.name: got ['aime24']; should be a valid string"),
         ("optimize.objective.schedule.updates_per_batch=3 updates_per_rollout=4", "4 would end inside a batch"),
         ("optimize.objective.veto.direction=below", "kappa 2.0 with direction below; allowed: 0 < kappa < 1"),

@@ -86,7 +86,7 @@ def test_the_gradient_of_a_min_is_its_slope_away_from_the_bounds(
 ) -> None:
     # A response's ratio has a slope of its own only where all its tokens have one weight.
     level = "token" if preset(name).ratio.level == "token" else "sequence_product"
-    mismatch = {"level": level} if modifier != "none" else {}
+    mismatch = {"level": level} if modifier in ("tis", "mis") else {}
     settings = preset(name, modifier, regulariser=regulariser, mismatch=mismatch)
     batch = batch_from(rows)
     # Means over a response are in fixed point, which a small step would see.

@@ -135,6 +135,7 @@ def test_every_preset_trains_with_every_modifier(small: Small, responses: Respon
     changes = {"preset": name, "modifier": modifier, "max_logp_mismatch": 1.0, "learning_rate": FAST}
     _, results, weights = train(small, with_a_noisy_engine(responses), updates=2, tokens_per_micro_batch=400, **changes)
     assert all(weight.isfinite().all() for weight in weights.values())
+    assert (results.rows[0]["ess"] < 0.9) is (modifier == "bypass")
     for row in results.rows:
         assert np.isfinite(row["loss"])
         assert 0 < row["grad_norm"] < 1e3
