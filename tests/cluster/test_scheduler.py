@@ -74,9 +74,10 @@ def test_what_a_preflight_says_can_run_nowhere_is_not_placed(case: Wrong, api: A
 
 @pytest.fixture
 def wide_quota(api: Api, pool: list[Object]) -> Iterator[None]:
-    """Raise the quota, so that only the nodes limit the pods."""
+    """Raise the quotas, so that only the nodes limit the pods."""
     wide = Objects(pool)
-    wide.find("ResourceQuota", "mu-grpo")["spec"]["hard"] = {"pods": "1k"}
+    for quota in wide.all("ResourceQuota"):
+        quota["spec"]["hard"] = {"pods": "1k"}
     with api.changed(pool, wide.objects):
         yield
 
