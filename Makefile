@@ -57,7 +57,7 @@ $(LABORATORY): laboratory-%: $(BIN)/.installed
 laboratory-quick: $(BIN)/.installed ## run every part in miniature, to show that the laboratory works
 	@for part in a b c d; do $(BIN)/mu-grpo laboratory $$part --quick || exit 1; done
 
-test: $(BIN)/.developing .venv-proxy/.installed system-programs ## run linters, type checks and all tests
+test: $(BIN)/.developing .venv-proxy/.installed system-programs ## run linters, type checks and the tests that are not long
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

@@ -92,7 +92,8 @@ def _draw_card(axes: Any, card: Card, column: int, row: int) -> None:
         place = (left + out / 2, top - out)
         axes.add_patch(FancyBboxPatch(place, _WIDTH, _HEIGHT, _CORNERS, facecolor="white", edgecolor=color))
     axes.text(left + 0.05, row - 0.13, card.task, color=INK, va="center", fontsize=9.5)
-    below = f"{runs_on}, per shard" if card.mapped else runs_on
+    unit = "shard" if card.task == "generate" else "benchmark"
+    below = f"{runs_on}, per {unit}" if card.mapped else runs_on
     axes.text(left + 0.05, row + 0.15, below, color=color, va="center", fontsize=9)
 
 

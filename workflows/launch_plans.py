@@ -1,7 +1,7 @@
 r"""Launch plans. A deployment says which of them it offers, with which settings, and on which schedule.
 
 MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte --config flyte.yaml register --copy none \
-  --project mu-grpo --domain development --activate-launchplans workflows
+  --project mu-grpo --domain development --version NAME workflows
 
 Fixed inputs cannot be changed when a plan is started; every other input has a default.
 """

@@ -150,7 +150,9 @@ def _workflow(address: str, target: Target, workflow: str) -> Result:
         raise Unknown(why, "Name the address of Flyte's admin with --flyte")
     versions = content.get("workflows")
     if not versions:
-        register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
+        register = (
+            f"pyflyte register --copy none -p {project} -d {domain} --version NAME workflows, with {VARIABLE} set"
+        )
         fix = f"{register}; if Flyte has no such project: flytectl create project --id {project} --name {project}"
         return "failed", f"{workflow} is not registered in {project}, {domain}", fix
     return "ok", f"{workflow}, latest version {versions[0]['id'].get('version')}", ""

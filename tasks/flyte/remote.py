@@ -162,8 +162,8 @@ class Flyte:
                 "these, or register it."
             )
         register = (
-            f"pyflyte register --copy none -p {self.project} -d {self.domain} workflows, with {VARIABLE} naming a "
-            "deployment that offers it"
+            f"pyflyte register --copy none -p {self.project} -d {self.domain} --version NAME workflows, with "
+            f"{VARIABLE} naming a deployment that offers it"
         )
         if not names:
             raise DeploymentError(f"{name}: no launch plan is registered in {where}. Register: {register}.")

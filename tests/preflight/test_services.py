@@ -230,7 +230,7 @@ def test_a_flyte_before_1_16_4_is_a_warning(version: str, flyte: Flyte) -> None:
 def test_a_workflow_that_is_not_registered_there(project: str, domain: str, flyte: Flyte) -> None:
     found = flyte_findings(flyte.url, project, domain)[1]
     assert (found.state, found.found) == ("failed", f"{WORKFLOW} is not registered in {project}, {domain}")
-    register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with MU_GRPO_DEPLOYMENT set"
+    register = f"pyflyte register --copy none -p {project} -d {domain} --version NAME workflows, with MU_GRPO_DEPLOY"
     assert found.fix.startswith(register)
     assert f"flytectl create project --id {project}" in found.fix
 

@@ -138,7 +138,7 @@ def main() -> None:
     cores = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     text = (
         f"`python -m tools.benchmarks.prediction --repeats {options.repeats}` on {cores}. The tables have medians, and "
-        "the range of the ratios. The ratios of the last two rows differ from 1 by at most "
+        "the range of the ratios. The median ratios of the last two rows differ from 1 by at most "
         f"{percent(largest_error, 0)}.\n\n{text.rstrip()}\n"
     )
     if options.page:

@@ -117,9 +117,9 @@ It makes runs of `mu_grpo_2` with [tools/small.yaml](../tools/small.yaml) and st
 they end. A part of a shard has 128 responses, a shard has 512, and a checkpoint follows every 2 updates. The columns
 are
 
-- *times*, *recovered*: faults, and those after which the run ended; *seconds*: of all of them together;
+- *times*, *recovered*: faults, and those after which the run completed; *seconds*: of all of them together;
 - *at*: the last thing that the run had done before each fault, or the kinds of failed requests;
-- *repeated*: responses, answers and updates that were complete and were made again, in total;
+- *repeated*: responses, answers and updates that were complete and were made again, in total (`-`: none);
 - *most at once*: the same, at most after one kill;
 - *digest equal*: whether the last policy has the digest of an undisturbed run, and no kill repeated more than 128
   responses, 512 answers or 2 updates.
