@@ -37,7 +37,6 @@ class SettingsError(UserError):
 class ArtifactError(UserError):
     """A store cannot be read or written, or an artifact is missing or invalid."""
 
-    recoverable = True
     problem = ""
     """The problem without the place and the fix; empty if the error was not made by ``of``."""
 
@@ -52,7 +51,11 @@ class ArtifactError(UserError):
 class DamagedError(ArtifactError):
     """Files of an artifact are missing or differ from its manifest, and must be restored or made again."""
 
-    recoverable = False
+
+class StorageError(ArtifactError):
+    """The disk, the server, or another process that uses the store does not let a step go on now."""
+
+    recoverable = True
 
 
 class DataError(UserError):

@@ -7,12 +7,12 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import SettingsError
+from tasks.errors import ArtifactError, SettingsError
 from tasks.process.logs import logger
 from tasks.settings import TrackerSettings
 from tasks.settings.steps import TensorBoardTracker, WandbTracker
@@ -45,8 +45,12 @@ def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Map
     journal = _Journal(tracker, store.progress)
     try:
         yield journal.show
-    finally:
         journal.flush()
+    except BaseException:
+        with suppress(ArtifactError):  # The error that ended the step is the one to report.
+            journal.flush()
+        raise
+    finally:
         tracker.close()
 
 

@@ -18,6 +18,8 @@ EXECUTION = "MU_GRPO_EXECUTION"
 """Environment variable that passes the id of an execution on this machine to child processes."""
 DATA_SUFFIXES = (".j2", ".css", ".yaml", ".mplstyle")
 """Suffixes of the files in tasks/ that are read as data, as pyproject.toml packs them."""
+_DRIVER_SECONDS = 60
+"""Longest wait for an answer of the driver, which may hang; a step is then committed without the names of its GPUs."""
 _PACKAGES = (
     *("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers"),
     *("deepspeed", "liger-kernel", "peft", "triton", "vllm"),
@@ -73,7 +75,10 @@ def gpu_models() -> list[str]:
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     if shutil.which("nvidia-smi") is None:
         return []
-    answer = subprocess.run(query, capture_output=True, text=True, check=False)
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, check=False, timeout=_DRIVER_SECONDS)
+    except subprocess.TimeoutExpired:
+        return []
     return [] if answer.returncode else answer.stdout.splitlines()  # Its errors go to standard output.
 
 

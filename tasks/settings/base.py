@@ -37,7 +37,7 @@ OPERATIONAL = (
     *("max_failure_share", "max_logp_mismatch", "max_missing_share", "max_dropped_share", "max_unusable_share"),
 )
 """Names of the fields that change no result and are left out of cache keys: those that decide where steps run, and
-limits that can only stop a step. Manifests hold plain values without classes, so the name alone decides."""
+limits that can only stop a step. The name alone decides, in settings of every class."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
 """Names of buckets that S3 clients accept; servers allow fewer."""
@@ -161,7 +161,7 @@ def read_packaged_yaml(module: str, name: str) -> Any:
         ) from None
 
 
-def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:
+def read_yaml(path: str | Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:
     """Return the dictionary in a YAML file; messages show ``keys``, ``example`` and ``name``.
 
     Raises:
@@ -169,7 +169,7 @@ def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> 
     """
     where = f"{name}: {path}" if name else str(path)
     try:
-        values = load_yaml(path.read_text(encoding="utf-8"))
+        values = load_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{where}: {error.strerror}. Name a YAML file such as {example}.") from None
     except UnicodeDecodeError:

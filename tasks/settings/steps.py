@@ -248,6 +248,8 @@ class OptimizeSettings(Settings):
             return values
         preset, modifier = values.get("preset"), values.get("modifier", "none")
         given = values.get("objective", {})
+        if isinstance(given, ObjectiveSettings):
+            given = given.model_dump(mode="json", exclude_unset=True)
         # These are lists because a wrong value may have no hash.
         if preset in [*PRESETS] and modifier in [*MODIFIERS] and isinstance(given, dict):
             return {**values, "objective": ObjectiveSettings.merge(resolve(preset, modifier), given)}

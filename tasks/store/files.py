@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import psutil
 from filelock import FileLock
 
-from tasks.errors import ArtifactError, DamagedError
+from tasks.errors import DamagedError, StorageError
 from tasks.process.logs import bar
 from tasks.store.layout import STAGING
 from tasks.store.records import FileEntry
@@ -145,7 +145,7 @@ def flush(path: Path) -> None:
 
 
 class Folder:
-    """Files of a store on this machine, by keys relative to ``root``. ``s3.Bucket`` has the same methods and more."""
+    """Files of a store on this machine, by keys relative to ``root``. ``s3.Bucket`` has methods with the same names."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -256,7 +256,7 @@ def disk_errors(root: Path) -> Iterator[None]:
         cause = _os_error(error)
         below = not isinstance(cause.filename, str) or Path(cause.filename).is_relative_to(root)
         if below and (fix := disk_fix(cause)):
-            raise ArtifactError(
+            raise StorageError(
                 f"{cause.filename or root}: {cause.strerror}. {fix}, then start the same command again: "
                 "committed artifacts are kept."
             ) from error

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.errors import ArtifactError
+from tasks.errors import ArtifactError, StorageError
 from tasks.process.logs import logger
 from tasks.store.files import OBJECTS_AT_ONCE, thread_map
 from tasks.store.layout import LEASE, LEASES, PROGRESS
@@ -34,7 +34,7 @@ SILENCE_SECONDS = 60.0
 """Seconds without a heartbeat after which a holder counts as dead."""
 
 
-class LostLeaseError(ArtifactError):
+class LostLeaseError(StorageError):
     """Another process has taken the work over, so that this process may not save more."""
 
 

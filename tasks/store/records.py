@@ -103,7 +103,7 @@ class Timings(Record):
     earlier: float = 0.0
     """Seconds of these phases in attempts before the last one, as far as their results were reused."""
     gpus: int = 0
-    """Number of GPUs that the step's processes used together."""
+    """Number of GPUs that the process saw, times the nodes of its group; some may not have been used."""
     gpu_models: list[str] = Field(default_factory=list)
     """Name, memory and driver of each of these GPUs on the machine of the leading process."""
     execution: str = ""

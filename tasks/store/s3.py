@@ -33,7 +33,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from tasks.errors import ArtifactError, DamagedError, SettingsError
+from tasks.errors import ArtifactError, DamagedError, SettingsError, StorageError
 from tasks.process.logs import bar, logger
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, StoredFile, disk_fix, sha256, staged_file, thread_map
 from tasks.store.records import FileEntry
@@ -181,12 +181,12 @@ def _failure(name: str, store: str, error: Exception, seconds: float) -> Artifac
     elif _code(error) in _NO_BUCKET:
         text = "the bucket does not exist. Create it or name another store"
     elif _code(error) == "NoSuchUpload":
-        return ArtifactError(f"{name}: the server does not know of the upload any more. {again.capitalize()}")
+        return StorageError(f"{name}: the server does not know of the upload any more. {again.capitalize()}")
     elif isinstance(error, FileNotFoundError):
         return DamagedError(f"{name}: missing, but the manifest names it. {RESTORE}")
     else:
         text = f"failed for {seconds:.0f} s, at last with {error!r}. Check the server and the network"
-    return ArtifactError(f"{name}: {text}, then {again}")
+    return StorageError(f"{name}: {text}, then {again}")
 
 
 class Bucket:

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
-from tasks.errors import ArtifactError
+from tasks.errors import StorageError
 from tasks.process.interruption import defers_sigterm
 from tasks.process.logs import logger
 from tasks.process.provenance import waits
@@ -67,7 +67,7 @@ def run_once(
     store = Store(ref, task, version, key)
     marker = StoreMarker.parse(store.local.read(MARKER))
     if store.remote is None and (marker is None or marker.id != ref.id):
-        raise ArtifactError(
+        raise StorageError(
             f"{ref.uri}: the store is not here any more: it was moved, deleted or unmounted during the run. Bring it "
             "back, or name its new place, then start the same command again: committed artifacts are kept."
         )

@@ -38,7 +38,7 @@ _FIXED: dict[str, type[Settings]] = {
 def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
     """Return the manifests of the reports, those of the latest run first.
 
-    A run whose report is rendered again keeps its place in this order; its latest report comes first.
+    Runs are ordered by their first report; of the reports of a run, the latest comes first.
 
     Raises:
         DataError: the store has no report of this seed and algorithm.

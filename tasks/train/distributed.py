@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tasks.errors import ArtifactError, SettingsError
+from tasks.errors import SettingsError, StorageError
 from tasks.store import Store, StoreRef, work
 from tasks.store.work import Made
 
@@ -81,7 +81,7 @@ def find_on_all_ranks(name: str, number: int, find: Callable[[], Own | None]) ->
         return None
     found = found or find()
     if found is None:
-        raise ArtifactError(
+        raise StorageError(
             f"{name} {number}: process {rank()} does not find what the leader found. Give all processes the same store."
         )
     return found
@@ -123,7 +123,7 @@ def _leader_begins(name: str) -> bool:
     except RuntimeError as error:
         if "Timed out" not in str(error):
             raise
-        raise ArtifactError(
+        raise StorageError(
             f"{name}: process {rank()} has waited {_PATIENCE} for the leader, which waits for another run that does "
             "the same work. Start the same command again when that run has ended."
         ) from error
