@@ -68,7 +68,7 @@ def match_reports(
     return [reports[run] for run in planned]
 
 
-@step("16")
+@step("17")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:

@@ -24,7 +24,8 @@ class ArithmeticSettings(Settings):
     levels: list[Literal[1, 2, 3, 4]] = Field([2], min_length=1)
     """Difficulty: 1 is a+b, 2 is a+b*c, 3 is a*b+c*d, 4 is (a+b)*c-d."""
     held_out_share: Number = Field(0.1, gt=0, lt=1)
-    """Share of each level's problems that training never sees, chosen by a hash of the problem."""
+    """Share of each level's problems that training never sees, chosen by a hash of the problem; 2+3*4 and 2+4*3 are two
+    problems."""
     as_code: bool = False
     """Ask for a program that prints the number (verify.kind code), not for the number in a box."""
 

@@ -74,7 +74,7 @@ class ExperimentSettings(Settings):
     reference: str = "mu_grpo"
     """Name of the system that the others are compared with."""
     margin: Number = Field(0.02, gt=0, lt=1)
-    """Margin of the equivalence test: mean accuracies that differ by less count as equal."""
+    """Margin of the equivalence test: systems are called equal only if a test shows that they differ by less."""
 
     laboratory: LaboratorySettings | None = None
 

@@ -273,6 +273,8 @@ def _about_equal(left: Any, right: Any) -> bool:
         return True
     if not (a.is_finite and b.is_finite):
         return False
+    if all(side.is_real and float(side).is_integer() and float(side) % 10 for side in (a, b)):
+        return False  # Neither is the other one, rounded: 204 and 205.0 would be two guesses.
     rounded = left.has(sympy.Float) or right.has(sympy.Float)
     return bool(abs(difference) <= (_ROUNDED if rounded else _EXACT) * max(abs(a), abs(b)))
 

@@ -43,7 +43,9 @@ def results_page(runs: list[ComparedRun]) -> str:
         "![Accuracy over updates, and seconds of training by phase, of both workflows](results.svg)\n\n"
         f"Accuracies are {first.headline} over {first.problems} held-out problems. One process executes all steps, one "
         "after the other. The warm start teaches the policy to guess and to show its working. Training here selects "
-        "the second strategy, and teaches little arithmetic.\n\n" + comparison_markdown(summaries)
+        "the second strategy, and teaches little arithmetic: most held-out problems are training problems with factors "
+        "exchanged. Starts depend on the processes before; the row training leaves them out.\n\n"
+        + comparison_markdown(summaries)
     )
 
 
