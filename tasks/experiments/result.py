@@ -101,7 +101,7 @@ class PairedTest(FlyteModel):
     cohen_dz: float | None
     """Mean of the paired differences over their standard deviation; None if they do not vary."""
     rank_biserial: float | None
-    """Rank-biserial correlation of runs: -1 if the baseline is better in every run that is no tie, 1 if the reference is."""
+    """Rank-biserial correlation of runs without ties: -1 if the baseline is better in each, 1 if the reference is."""
     p_equivalence: float
     """p-value of two one-sided tests that the difference lies within the margin."""
     equivalent: bool
