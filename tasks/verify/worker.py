@@ -50,7 +50,9 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     """Fork one judge after another until standard input ends."""
     for stop_signal in _STOPS:  # They are for the parent, which then ends its workers.
         signal.signal(stop_signal, signal.SIG_IGN)
-    die_with(parent)  # In the middle of a job, the end of standard input would not be noticed.
+    # In the middle of a job, the end of standard input would not be noticed. What a user's function started ends too.
+    signal.signal(signal.SIGHUP, lambda *_: os.killpg(os.getpid(), signal.SIGKILL))
+    die_with(parent, signal.SIGHUP)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)  # math-verify warns that its own timeouts are off.
     jobs, replies = os.dup(0), os.dup(1)
@@ -78,6 +80,7 @@ def _serve(parent: int, make: Callable[[], Judge], deadline_seconds: float, jobs
     """
     status = 0
     try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         die_with(parent)
         judge = make()
         os.dup2(1, 2)  # Warnings of judged answers are dropped, as is what a user's function prints.

@@ -2,9 +2,11 @@
 
 import math
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tasks.data.benchmarks import unreadable_golds
@@ -14,6 +16,8 @@ from tasks.verify import Outcome
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Judgement
 from tasks.verify.worker import judgement_of
+from tests.prepared import run_python
+from tests.waiting import until
 
 ENDS: dict[str, tuple[str, Outcome, float | None]] = {
     "raises": ("raise KeyboardInterrupt(answer)", Outcome.CRASHED, None),
@@ -129,6 +133,19 @@ def test_a_source_that_changed_after_the_settings_were_read_is_refused(file: Pat
     file.unlink()
     with pytest.raises(SettingsError, match="there is no module my_rewards"):
         Verifier(settings)
+
+
+def test_what_a_function_starts_ends_with_the_process_that_asks(file: Path) -> None:
+    file.write_text(
+        "import psutil, subprocess\ndef score(*texts):\n"
+        f"    print(subprocess.Popen(['sleep', '600']).pid, file=open('{file}.pid', 'w'), flush=True)\n"
+        "    psutil.Process().parent().parent().kill()\n"
+    )
+    ask = "from tests.verify.test_function import *; Verifier(function_settings()).verify([('A', 'x', 'P')])"
+    assert run_python(ask, PYTHONPATH=str(file.parent)).returncode == -signal.SIGKILL
+    pid = int(Path(f"{file}.pid").read_text())
+    zombie = {"status": psutil.STATUS_ZOMBIE}
+    until(lambda: all(one.pid != pid or one.info == zombie for one in psutil.process_iter(["status"])))
 
 
 def test_a_function_that_fails_on_the_first_prompt_is_refused_before_anything_is_generated(capsys) -> None:

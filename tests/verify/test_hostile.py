@@ -51,13 +51,6 @@ def test_an_answer_of_megabytes_ends_its_judge_and_the_next_is_judged_right(limi
     assert outcomes == [outcome, Outcome.CORRECT]
 
 
-def test_a_long_answer_does_not_reach_a_worker():
-    with Verifier(settings(max_answer_characters=10)) as verifier:
-        (verdict,) = verifier.verify([("42", boxed("4" * 11))])
-        assert judge_pids(verifier) == []
-    assert (verdict.outcome, verdict.reward, verdict.extracted) == (Outcome.NO_ANSWER, 0.0, "4" * 11)
-
-
 def test_only_the_hanging_answers_are_lost():
     pairs = [("7", boxed(HANGS + f"+{i}") if i % 60 == 5 else boxed(str(7 + i % 2) + " " * i)) for i in range(120)]
     with Verifier(settings(workers=2, deadline_seconds=1.0)) as verifier:
@@ -122,14 +115,3 @@ def test_a_worker_that_is_stopped_costs_no_answer(for_good):
         going_on.join()
         assert (judge_pids(verifier) == [pid]) is not for_good
     assert [verdict.outcome for verdict in verdicts] == [Outcome.CORRECT, Outcome.WRONG]
-
-
-def test_a_worker_that_died_while_idle_is_replaced_without_blame():
-    with Verifier(settings(workers=1)) as verifier:
-        verifier.verify([("1", boxed("1"))])
-        (idle,) = judge_pids(verifier)
-        os.kill(idle, signal.SIGKILL)
-        until(lambda: not psutil.pid_exists(idle))
-        (verdict,) = verifier.verify([("42", boxed("42"))])
-        assert verdict.outcome == Outcome.CORRECT
-        assert judge_pids(verifier) != [idle]

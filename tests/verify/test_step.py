@@ -51,9 +51,8 @@ def test_verdicts_and_facts(store):
     outcomes = {"correct": 2, "wrong": 1, "no_answer": 1, "gold_unparsable": 1, "missing": 1}
     means = {"reward": 0.5, "working": 0.2, "response_tokens": 4.0, "truncated": 0.2}
     assert manifest.facts == {"responses": 6, "outcomes": outcomes, **means}
-    assert manifest.parents == {"rollouts": shards}
-    assert manifest.seed == 3
-    assert manifest.settings == ONE.model_dump(mode="json")
+    inputs = ({"rollouts": shards}, 3, ONE.model_dump(mode="json"))
+    assert (manifest.parents, manifest.seed, manifest.settings) == inputs
     assert set(manifest.timings.phases) == {"load", "start", "verify"}
     assert len(workers_of()) == 1  # It stands ready for the next step.
     assert verify_rollouts(store, ONE.model_copy(update={"workers": 2}), shards, 0, 3) == ref

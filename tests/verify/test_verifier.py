@@ -30,10 +30,11 @@ def test_equal_pairs_are_checked_and_written_once(monkeypatch):
 
 def test_no_worker_without_something_to_check(monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "a secret")
-    with Verifier(settings()) as verifier:
+    with Verifier(settings(max_answer_characters=10)) as verifier:
         assert verifier.verify([]) == []
-        (none,) = verifier.verify([("?", "no box")])
+        none, long = verifier.verify([("?", "no box"), ("42", boxed("4" * 11))])
         assert none.outcome == Outcome.NO_ANSWER  # the gold answer is not looked at
+        assert (long.outcome, long.reward, long.extracted) == (Outcome.NO_ANSWER, 0.0, "4" * 11)
         assert judge_pids(verifier) == workers_of() == []
         verifier.verify([("42", boxed("42"))])
         (judge,) = judge_pids(verifier)  # not more workers than answers
@@ -49,6 +50,9 @@ def test_workers_that_are_started_are_ready_and_a_dead_one_is_replaced():
         # The pipe of the dead worker ends when its judge has ended too.
         until(lambda: verifier.start() or judge_pids(verifier)[0] == second)
         assert len(judge_pids(verifier)) == len(workers_of()) == 2
+        os.kill(second, signal.SIGKILL)  # A judge that dies while it is idle is replaced without blame.
+        until(lambda: not psutil.pid_exists(second))
+        assert [one.outcome for one in verifier.verify([("42", boxed("42"))])] == [Outcome.CORRECT]
 
 
 def test_an_interrupted_call_leaves_nothing_for_the_next_one():
@@ -70,17 +74,7 @@ def test_an_interrupted_call_leaves_nothing_for_the_next_one():
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_a_worker_ignores_sigint_and_sigterm(asked):
-    with Verifier(settings(workers=1)) as verifier:
-        verifier.verify([("1", boxed("1"))])
-        before = judge_pids(verifier)
-        os.kill(before[0], asked)
-        assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
-        assert judge_pids(verifier) == before
-
-
-def test_a_worker_has_its_limits():
+def test_a_worker_has_its_limits_and_ignores_sigint_and_sigterm():
     with Verifier(settings(workers=1, memory_mib=512)) as verifier:
         verifier.verify([("42", boxed("42"))])
         worker = psutil.Process(judge_pids(verifier)[0])
@@ -88,6 +82,10 @@ def test_a_worker_has_its_limits():
         assert worker.rlimit(psutil.RLIMIT_CORE) == (0, 0)
         loaded = {mapped.path.rsplit("/", 1)[-1] for mapped in worker.memory_maps()}
         assert not any("torch" in name or "arrow" in name for name in loaded)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            worker.send_signal(number)
+            assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
+        assert judge_pids(verifier) == [worker.pid]
 
 
 def test_the_deadline_holds_while_the_parent_does_not_look():

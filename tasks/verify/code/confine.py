@@ -140,14 +140,14 @@ class Confinement:
         _raise_on_error(_LIBC.prctl(_PR_SET_SECCOMP, 2, program, 0, 0), "seccomp")
 
 
-def die_with(parent: int) -> None:
-    """Make Linux kill this process when its parent ends; on other systems, the parent must end it.
+def die_with(parent: int, how: signal.Signals = signal.SIGKILL) -> None:
+    """Make Linux send a signal to this process when its parent ends; on other systems, the parent must end it.
 
     Raises:
         SystemExit: the parent has ended before.
     """
     if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, how, 0, 0, 0)
     if os.getppid() != parent:
         raise SystemExit("the parent is gone")
 

@@ -114,11 +114,13 @@ print(found == [499500] * 4, int(numpy.arange(5).sum()), Counter("aab")["a"], gc
     assert (ran.end, ran.output) == (End.WELL, b"True 10 2 6 word\n")
 
 
-def test_the_same_draws_and_orders_every_time(sandbox):
+def test_the_same_draws_and_orders_every_time_until_the_launcher_is_killed(sandbox):
     program = "import random\nprint(random.random(), list({'one', 'two', 'three', 'four'}))"
     first = sandbox.run(program, "run", b"")
     with closing(Sandbox(CodeSettings().model_dump())) as other:
         assert other.run(program, "run", b"") == first == sandbox.run(program, "run", b"")
+        os.kill(other._launcher.pid, signal.SIGKILL)
+        assert other.run(program, "run", b"").end is End.KILLED  # The program has not failed.
 
 
 def test_without_landlock_a_program_may_open_files_only_to_read_them(monkeypatch):
@@ -156,12 +158,6 @@ def test_a_sandbox_whose_trial_is_not_stopped_is_refused(monkeypatch):
     monkeypatch.setattr("tasks.verify.code.judge._TRIAL", "print('a program could write files')")
     with pytest.raises(RuntimeError, match="a program could write files"):
         Sandbox(CodeSettings().model_dump())
-
-
-def test_a_killed_launcher_is_told_from_a_failed_program():
-    with closing(Sandbox(CodeSettings().model_dump())) as sandbox:
-        os.kill(sandbox._launcher.pid, signal.SIGKILL)
-        assert sandbox.run("print(1)", "run", b"").end is End.KILLED
 
 
 @pytest.mark.parametrize(
