@@ -254,10 +254,11 @@ def disk_errors(root: Path) -> Iterator[None]:
         yield
     except Exception as error:  # tokenizers, in Rust, raises plain exceptions; other errors are raised again.
         cause = _os_error(error)
-        below = not isinstance(cause.filename, str) or Path(cause.filename).is_relative_to(root)
+        place = cause.filename2 or cause.filename  # The second one is the target of a copy.
+        below = not isinstance(place, str) or Path(place).is_relative_to(root)
         if below and (fix := disk_fix(cause)):
             raise StorageError(
-                f"{cause.filename or root}: {cause.strerror}. {fix}, then start the same command again: "
+                f"{place or root}: {cause.strerror}. {fix}, then start the same command again: "
                 "committed artifacts are kept."
             ) from error
         raise

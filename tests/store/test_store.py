@@ -134,9 +134,9 @@ def test_a_writer_that_fails_leaves_nothing_and_blames_the_store_for_its_own_fil
 
     with pytest.raises(PermissionError, match=r"train\.jsonl"):
         fail(PermissionError(errno.EACCES, "Permission denied", "/elsewhere/train.jsonl"))
-    for number, fix in ((errno.EACCES, "choose another store"), (errno.EXDEV, "move the whole store to one disk")):
-        with pytest.raises(ArtifactError, match=fix):
-            fail(OSError(number, os.strerror(number), str(store.root / "policy/x")))
+    for number, fix, copied in ((errno.EACCES, "choose another store", ()), (errno.EXDEV, "to one disk", ("/x", None))):
+        with pytest.raises(ArtifactError, match=rf"policy/x: {os.strerror(number)}.*{fix}"):
+            fail(OSError(number, os.strerror(number), *copied, str(store.root / "policy/x")))
     with pytest.raises(ArtifactError, match="moved"), store.write("policy", settings={}, parents={}, seed=0) as draft:
         shutil.copytree(draft.path.rename(store.root.parent / "moved"), draft.path, ignore=lambda _, names: names)
     assert not [path.name for path in store.root.rglob("*") if path.name not in ("store.json", "staging")]
