@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -79,18 +79,27 @@ def open_store(uri: str, create: bool = True) -> Store:
         raise SettingsError(f"store: got {uri!r}, a folder, which no other pod reaches; allowed: s3://bucket/prefix.")
     store = Store.open(uri, create)
     if not in_pod():
-        _check_flyte_cache()
         _hold_lock(store)
     return store
 
 
-def _check_flyte_cache() -> None:
-    """Turn Flyte's cache on this machine off if it cannot be written; the store finds finished steps without it."""
-    try:
-        LocalTaskCache.set("mu-grpo", "", LiteralMap({}), (), LiteralMap({}))
-    except Exception as error:  # Of the disk, or of the database in which Flyte keeps its cache.
-        os.environ["FLYTE_LOCAL_CACHE_ENABLED"] = "false"
-        logger().warning("~/.flyte cannot be written: %s. The run goes on without Flyte's cache of tasks", error)
+def _or_turn_off(call: Callable[..., LiteralMap | None]) -> Callable[..., LiteralMap | None]:
+    """Make a failing call of Flyte's cache on this machine turn it off; the store finds finished steps without it."""
+
+    def called(*entry: Any) -> LiteralMap | None:
+        try:
+            return call(*entry)
+        except Exception as error:  # Of the disk, or of the database in which Flyte keeps its cache.
+            if os.environ.get("FLYTE_LOCAL_CACHE_ENABLED") != "false":
+                logger().warning("~/.flyte cannot be used: %s. The run goes on without Flyte's cache of tasks", error)
+            os.environ["FLYTE_LOCAL_CACHE_ENABLED"] = "false"
+            return None
+
+    return called
+
+
+for _name in ("get", "set"):
+    setattr(LocalTaskCache, _name, staticmethod(_or_turn_off(getattr(LocalTaskCache, _name))))
 
 
 def _hold_lock(store: Store) -> None:
