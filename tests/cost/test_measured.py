@@ -5,6 +5,7 @@ Tests write known seconds into the manifests of the runs, and the plan must find
 
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 import pytest
 
@@ -139,19 +140,19 @@ def here(run: RunSettings) -> Pool:
     return pool_of(run, 0, None, COSTS, None)
 
 
-def in_processes(history: History, processes: int) -> History:
-    """Return the history of a run that as many processes trained, of one node or of several."""
+def with_facts(history: History, kind: str, **facts: Any) -> History:
+    """Return the history with facts of the policy or of the verdicts of every stage, such as ``processes`` of nodes."""
 
-    def policy(made: Manifest) -> Manifest:
-        return made.model_copy(update={"facts": {**made.facts, "processes": processes}})
+    def changed(made: Manifest) -> Manifest:
+        return made.model_copy(update={"facts": made.facts | facts})
 
-    return replace(history, stages=[replace(stage, policy=policy(stage.policy)) for stage in history.stages])
+    return replace(history, stages=[replace(one, **{kind: changed(getattr(one, kind))}) for one in history.stages])
 
 
 def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     # The seconds of an answer are those of one worker, whatever the number of workers of both runs.
-    changed = override(one.run, "verify.workers=4 rollout.max_new_tokens=4")
-    rates = rates_of(one, history := with_planted_timings(one), changed)
+    planned = override(one.run, "verify.workers=4 rollout.max_new_tokens=4 policy.tiny.warm_start.guessing_updates=3")
+    rates = rates_of(one, history := with_planted_timings(one), planned)
     assert (rates.rollout.step, rates.rollout.row) == pytest.approx((STEP, TOKEN))
     assert rates.evaluate == rates.rollout
     each = rates.amounts
@@ -162,6 +163,22 @@ def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     assert each.switch_seconds == pytest.approx(SWITCH if one.run.alternates else 0.0)
     assert each.pod_start_seconds == pytest.approx(START)
     assert each.response_share == pytest.approx(history.stages[-1].verdicts.facts["response_tokens"] / 4)
+    few = rates_of(one, with_facts(history, "verdicts", outcomes={"missing": 48}), planned)  # Half of a stage's.
+    assert (few.trained_token, few.each.response_share) == pytest.approx((2 * TRAINED, each.response_share / 2))
+    assert rates_of(one, history, override(one.run, "rollout.max_new_tokens=1")).each.response_share == 1
+
+
+def test_evaluations_in_another_process_have_an_engine_and_a_start_of_their_own(one: FinishedRun) -> None:
+    run = override(one.run, "evaluate.engine.batch_size=64")
+    history = replace(with_planted_timings(one), settings=run.model_dump(mode="json"))
+    apart = dict(history.manifests)
+    for made in history.of_kind("evaluation"):
+        timings = {"process": "two", "process_started": made.timings.started - START, "phases": {"generate": 1e6}}
+        apart[made.ref] = made.model_copy(update={"timings": made.timings.model_copy(update=timings)})
+    rates = rates_of(one, replace(history, manifests=apart), run)
+    assert rates.rollout == rates_of(one, history).rollout
+    assert (rates.rollout.rows, rates.evaluate.rows) == (512, 64)
+    assert rates.each.pod_start_seconds == pytest.approx(START)
 
 
 def test_every_process_of_an_alternating_run_has_an_engine(
@@ -171,19 +188,19 @@ def test_every_process_of_an_alternating_run_has_an_engine(
     one = finished_runs["grpo"]
     run = override(one.run, deepspeed(zero_stage=2, processes=2))
     history = replace(with_planted_timings(replace(one, run=run)), settings=run.model_dump(mode="json"))
-    history = in_processes(history, 2)
+    history = with_facts(history, "policy", processes=2)
     generated = replace(one, run=run).predict(rates_of(one, history, run), 0).seconds["generate"]
     assert generated == pytest.approx(make_ledger(history).seconds["generate"], rel=0.05)
 
 
 def test_training_takes_less_time_in_more_processes_of_any_node(one: FinishedRun) -> None:
-    history, nodes = in_processes(with_planted_timings(one), 4), replace(here(one.run), gpus=8, training_gpus=8)
+    history = with_facts(with_planted_timings(one), "policy", processes=4)
+    nodes = replace(here(one.run), gpus=8, training_gpus=8)
     engine = one.run.rollout.engine.model_copy(update={"tensor_parallel": 2})
     wide = one.run.model_copy(update={"rollout": one.run.rollout.model_copy(update={"engine": engine})})
     alone, both = rates_of(one, history), read_rates(wide, history, nodes, "here")
-    for name in ("trained_token", "scored_token"):
-        assert getattr(alone, name) == pytest.approx(8 * getattr(both, name))
-    assert both.trained_token == pytest.approx(TRAINED / 2)
+    for found, factor in ((alone, 4), (both, 1 / 2)):
+        assert (found.trained_token, found.scored_token) == pytest.approx((factor * TRAINED, factor * SCORED))
     assert (both.rollout.step, both.rollout.row) == pytest.approx((alone.rollout.step / 2, alone.rollout.row / 2))
     assert both.amounts.pod_start_seconds == pytest.approx(START + ASSUMED.pod_start_seconds)
 

@@ -18,7 +18,7 @@ def deployment(name: str) -> DeploymentSettings:
     return DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")
 
 
-def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
+def test_pods_have_the_gpus_that_their_steps_use_or_those_of_the_deployment() -> None:
     pool = pool_of(paper("rollout.engine.tensor_parallel=2"), 9, None, COSTS, None)
     assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 4}
     assert {pod.accelerator for pod in pool.pods.values()} == {"nvidia-h200"}
@@ -26,9 +26,6 @@ def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
     assert pool_of(paper(), 64, None, COSTS, None).most_pods == 64
     turns = pool_of(paper("optimize.backend.processes=8", "grpo"), 8, None, COSTS, None)
     assert (turns.pods["train"].gpus, turns.training_gpus) == (8, 8)
-
-
-def test_a_deployment_says_which_pods_there_are() -> None:
     pool = pool_of(paper(), 8, None, COSTS, deployment("gpu-8"))
     assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 8}
     assert (pool.training_gpus, pool.most_pods) == (4, 32)  # The number of processes is that of the settings.
@@ -60,7 +57,10 @@ def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, 
 
 
 def test_a_decode_step_worked_numbers() -> None:
-    """A decode step reads 15.2 GB of weights at half of 4.8 TB/s, and per row 150 + 640 / 2 cached tokens."""
+    """A decode step reads 15.2 GB of weights at half of 4.8 TB/s, and per row 150 + 640 / 2 cached tokens.
+
+    0.9 x 80 GB minus 15.2 GB of weights hold the cache of this many responses of 150 + 640 tokens.
+    """
     found = rates().rollout
     assert found.step == pytest.approx(2 * WEIGHTS / 2.4e12)
     cached = 2 * 28 * 4 * 128 * 2 * (150 + 320) / 2.4e12
@@ -68,6 +68,9 @@ def test_a_decode_step_worked_numbers() -> None:
     assert found.rows == 1024
     two = rates("rollout.engine.tensor_parallel=2").rollout  # The GPUs of an engine share its work.
     assert (two.step, two.row) == pytest.approx((found.step / 2, found.row / 2))
+    for gpus in (1, 2):
+        found = rates(f"rollout.engine.batch_size=9999 rollout.engine.tensor_parallel={gpus}", "nvidia-h100").rollout
+        assert found.rows == int((gpus * 72e9 - 2 * WEIGHTS) / (57_344 * 790))
 
 
 @pytest.mark.parametrize(
@@ -112,13 +115,6 @@ def test_decode_steps_of_a_call(refills: bool, responses: int, steps: float) -> 
     engine = EngineRates(refills, rows=64, step=0.5, row=0.001)
     assert engine.steps(responses, mean=20, longest=100) == steps
     assert engine.seconds(responses, 20, 100) == pytest.approx(0.5 * steps + 0.001 * 20 * responses)
-
-
-def test_memory_limits_the_rows() -> None:
-    """0.9 x 80 GB minus 15.2 GB of weights hold the cache of this many responses of 150 + 640 tokens."""
-    for gpus in (1, 2):
-        found = rates(f"rollout.engine.batch_size=9999 rollout.engine.tensor_parallel={gpus}", "nvidia-h100").rollout
-        assert found.rows == int((gpus * 72e9 - 2 * WEIGHTS) / (57_344 * 790))
 
 
 def test_weights_that_do_not_fit_are_named() -> None:

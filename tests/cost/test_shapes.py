@@ -76,18 +76,14 @@ def test_experts_that_a_token_does_not_reach_are_idle(tmp_path: Path, config: Pr
     assert shape.active_parameters == shape.parameters - routed * (0 if experts == 1 else 3) // 4
 
 
-def test_policies_of_unknown_shape(tmp_path: Path) -> None:
+def test_policies_of_unknown_shape_and_weights_in_two_forms(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"policy\.path: .* cannot be read"):
         shape_of(PolicySettings(path=str(tmp_path)))
     assert shape_of(folder_of(tmp_path, {"vocab_size": 100})) is None
     assert shape_of(PolicySettings(path="some/model")) is None
-
-
-def test_weights_in_a_second_form_are_not_counted(tmp_path: Path) -> None:
     policy = folder_of(tmp_path, {"num_hidden_layers": 2, "hidden_size": 32})
     save_file({"wq": torch.zeros(100)}, tmp_path / "consolidated.safetensors")
-    shape = shape_of(policy)
-    assert shape.parameters == 12
+    assert shape_of(policy).parameters == 12  # Weights in a second form are not counted.
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(DataError, match=r"has no model\.safetensors, nor all files of model\.safetensors\.index"):
         shape_of(policy)

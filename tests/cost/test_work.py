@@ -41,11 +41,14 @@ def test_the_papers_setting_in_numbers() -> None:
 
 
 @pytest.mark.parametrize(("shard", "calls"), [(128, 512 * 2), (300, 218 * 3 + 2), (70_000, 525)])
-def test_every_shard_makes_its_own_calls(shard: int, calls: int) -> None:
+def test_every_shard_makes_its_own_calls_and_an_evaluation_keeps_its_limit(shard: int, calls: int) -> None:
     """A call has at most 125 of the 65,536 prompts, and takes as many steps as its longest response has tokens."""
-    run = paper(f"rollout.responses_per_part=1000 prompts.prompts_per_shard={shard}")
-    rates = assumed_rates(run, SHAPE, pool := pool_of(run, 4, None, COSTS, None))
+    limits = f"rollout.responses_per_part=1000 prompts.prompts_per_shard={shard} evaluate.max_new_tokens=320"
+    rates = assumed_rates(run := paper(limits), SHAPE, pool := pool_of(run, 4, None, COSTS, None))
+    rates = replace(rates, evaluate=replace(rates.evaluate, step=0.0, row=1e-4))
     found = predict(run, 1, SHAPE, rates, pool, alternating=False)
+    answers = 145 * 32 + 500 * 4  # Of 320 tokens, where responses in training have 640; 16 workers judge them.
+    assert found.seconds["evaluate"] == pytest.approx(2 * (1e-4 * 320 * answers + 5 * 3 + 0.01 * answers / 16))
     decoded = rates.rollout.step * 2560 * calls + rates.rollout.row * found.generated_tokens
     assert found.seconds["generate"] == pytest.approx(decoded)
 
