@@ -164,8 +164,8 @@ def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     assert each.pod_start_seconds == pytest.approx(START)
     assert each.response_share == pytest.approx(history.stages[-1].verdicts.facts["response_tokens"] / 4)
     few = rates_of(one, with_facts(history, "verdicts", outcomes={"missing": 48}), planned)  # Half of a stage's.
-    assert (few.trained_token, few.each.response_share) == pytest.approx((2 * TRAINED, each.response_share / 2))
-    assert rates_of(one, history, override(one.run, "rollout.max_new_tokens=1")).each.response_share == 1
+    assert (few.trained_token, few.amounts.response_share) == pytest.approx((2 * TRAINED, each.response_share / 2))
+    assert rates_of(one, history, override(one.run, "rollout.max_new_tokens=1")).amounts.response_share == 1
 
 
 def test_evaluations_in_another_process_have_an_engine_and_a_start_of_their_own(one: FinishedRun) -> None:
@@ -178,7 +178,7 @@ def test_evaluations_in_another_process_have_an_engine_and_a_start_of_their_own(
     rates = rates_of(one, replace(history, manifests=apart), run)
     assert rates.rollout == rates_of(one, history).rollout
     assert (rates.rollout.rows, rates.evaluate.rows) == (512, 64)
-    assert rates.each.pod_start_seconds == pytest.approx(START)
+    assert rates.amounts.pod_start_seconds == pytest.approx(START)
 
 
 def test_every_process_of_an_alternating_run_has_an_engine(
