@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tasks.errors import DataError
 from tasks.formats import DASH, first_names, printable, visible
+from tasks.report.examples import TOKENIZER, Decode, decoder
 from tasks.settings import OptimizeSettings
 from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
@@ -27,7 +28,7 @@ from tasks.stored.unfinished import JudgedResponses, find_unfinished
 _NAMED = [*RESPONSE, "finish_reason", "policy"]
 _NUMBERS, _INDENT = "{:>6}  {:<15}  {:>8}  {:>9}  {:>6}  {:>9}  {:>8}", 8
 """Format of the numbers of a response, and the indent of the response itself."""
-_SHOWN = [*RESPONSE, "prompt", "answer", "response", "response_token_ids", "engine_logp"]
+_SHOWN = [*RESPONSE, "prompt", "answer", "response", "prompt_token_ids", "response_token_ids", "engine_logp"]
 
 
 @dataclass(frozen=True)
@@ -206,19 +207,22 @@ def _groups(store: Store, responses: JudgedResponses, chosen: ResponseFilter) ->
         if policy
         else "no policy has been trained on them"
     )
+    sampler = store.manifest(store.manifest(responses.rollouts[0]).parents["policy"][0])
+    decode = decoder(store, sampler) if TOKENIZER in sampler.files else lambda _: ""
     total = "" if count == len(rows) else f", of {len(all_groups)} groups and {len(rows)} responses"
     hint = "" if chosen.every else "; of each group only the best and the worst are shown, --all shows every response"
     return Group(
-        *(_group(_with_texts(groups[name]), all_groups[name], chosen.every) for name in order[: chosen.groups]),
+        *(_group(_with_texts(groups[name]), all_groups[name], chosen.every, decode) for name in order[: chosen.groups]),
         f"{len(groups)} groups, {count} responses in {responses.title}{total}; {learner}{hint}",
     )
 
 
-def _group(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Group:
-    """Return the prompt of a group and its responses, each below a line of its numbers."""
+def _group(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool, decode: Decode) -> Group:
+    """Return the prompt of a group, as the policy read it, and its responses, each below a line of its numbers."""
     first = rows[0]
     correct = sum(row["outcome"] == "correct" for row in group)
-    title = f"{visible(first['prompt'])}   (answer {printable(first['answer'])}; {correct} of {len(group)} correct)"
+    prompt = decode(first["prompt_token_ids"]) or first["prompt"]
+    title = f"{visible(prompt)}   (answer {printable(first['answer'])}; {correct} of {len(group)} correct)"
     headings = ("sample", "outcome", "reward", "advantage", "tokens", "mean logp", "min logp")
     parts: list[RenderableType] = [Text(title, "italic"), Text(_NUMBERS.format(*headings), "bold")]
 

@@ -11,6 +11,7 @@ from tasks.formats import printable
 from tasks.report.history import History, Stage
 from tasks.store import Store
 from tasks.store.layout import EXAMPLES_FILE, SAMPLES_FILE
+from tasks.store.records import Manifest
 from tasks.store.tables import read_table, stream_table
 
 _WANTED = {"turned right": 3, "stayed wrong": 1, "turned wrong": 1, "stayed right": 1}
@@ -20,7 +21,7 @@ _MOST_TOKENS, _BEFORE = 600, 200
 """Largest number of tokens shown of a response, and how many of them come before its first trigger."""
 _MARKS = ("trigger", "vetoed", "clipped", "rejected")
 """Columns that mark a token; the first two belong to the veto."""
-_TOKENIZER = "tokenizer.json"
+TOKENIZER = "tokenizer.json"
 Row = dict[str, Any]
 Decode = Callable[[Sequence[int]], str]
 
@@ -84,7 +85,7 @@ def pick_groups(store: Store, history: History) -> list[list[Row]]:
     Raises:
         ArtifactError: a file of a policy is missing or corrupted.
     """
-    stages = [one for one in history.stages if {EXAMPLES_FILE, _TOKENIZER} <= one.policy.files.keys()]
+    stages = [one for one in history.stages if {EXAMPLES_FILE, TOKENIZER} <= one.policy.files.keys()]
     return [group for stage in stages[:1] + stages[1:][-1:] if (group := _group(store, stage))]
 
 
@@ -92,16 +93,18 @@ def _group(store: Store, stage: Stage) -> list[Row]:
     policy, marks = stage.policy, _MARKS if stage.veto else _MARKS[2:]
     rows = read_table(store.file(policy, EXAMPLES_FILE)).to_pylist()
     updates = [row["update"] for row in rows if any(row["vetoed"])] or [row["update"] for row in rows]
-    tokenizer = Tokenizer.from_file(str(store.file(policy, _TOKENIZER)))
-
-    def decode(ids: Sequence[int]) -> str:
-        return str(tokenizer.decode(list(ids), skip_special_tokens=False))
-
+    decode = decoder(store, policy)
     return [
         {**row, "prompt": decode(row["prompt_token_ids"]), "tokens": _tokens(row, decode, marks)}
         for row in rows
         if row["update"] == max(updates)
     ]
+
+
+def decoder(store: Store, policy: Manifest) -> Decode:
+    """Return a function from token ids to their text, with special tokens, by the tokenizer of a policy."""
+    tokenizer = Tokenizer.from_file(str(store.file(policy, TOKENIZER)))
+    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
 def _tokens(row: Row, decode: Decode, marks: Sequence[str]) -> list[Token]:

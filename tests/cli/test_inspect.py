@@ -7,13 +7,14 @@ from statistics import mean, stdev
 
 import pyarrow as pa
 import pytest
+from tokenizers import Tokenizer, models
 
 from tasks.cli.inspect import ResponseFilter, inspect_run, inspect_stage
 from tasks.errors import DataError
 from tasks.formats import DASH
 from tasks.store import Store
 from tasks.store.layout import MANIFEST
-from tests.cli.synthetic import REWARDS, Run, make_finished_run, plain, rows_of, run_command, run_refused
+from tests.cli.synthetic import REWARDS, Run, make_finished_run, plain, rows_of, run_command, run_refused, write
 from tests.workflows.runs import words
 
 EVERYTHING = ResponseFilter(groups=10, every=True)
@@ -60,8 +61,7 @@ def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Stor
     run.judged(groups).optimize().end()
     found = advantages(shown(store))
     for group in range(4):
-        batch = REWARDS[:2] if group < 2 else REWARDS[2:]
-        assert_advantages(found, group, stdev(chain(*batch)))
+        assert_advantages(found, group, stdev(chain(*(REWARDS[:2] if group < 2 else REWARDS[2:]))))
 
 
 def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> None:
@@ -72,9 +72,14 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
     pairs = pairwise(text.splitlines())
     rows = [line.split() for line, below in pairs if "stage 0 group 0 response " in below]
     by_sample = {row[0]: row[4:7] for row in rows}
-    means = ["-1.000", "-1.500", "-2.000", "-2.500"]
     assert ("\x1b" in text, "\x9b" in text, "\N{SYMBOL FOR ESCAPE}\\x9b" in text) == (False, False, True)
-    assert by_sample == {str(place): [str(place + 1), means[place], f"{-place - 1:.3f}"] for place in range(4)}
+    assert by_sample == {str(i): [str(i + 1), f"{-1 - i / 2:.3f}", f"{-i - 1:.3f}"] for i in range(4)}
+
+
+def test_a_prompt_is_shown_as_the_policy_read_it(store: Store) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"<user>": 5, "1+1=": 6}, unk_token="<user>"))
+    base = write(store, "policy", {"tokenizer.json": tokenizer.to_str()}, stage=0, updates=0)
+    assert shown(Run(store, policies=[base]).sample().store).startswith("<user> 1+1=   (answer 2; ")
 
 
 def test_prompts_and_outcomes_choose(store: Store) -> None:
@@ -83,8 +88,7 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
     assert "3 groups, 6 responses in stage 1, of 4 groups and 16 responses; " in words(text)
     wrong = advantages(text)
     assert set(wrong) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 3)}
-    # Still relative to the whole group.
-    assert wrong[0, 1] == "-0.500"
+    assert wrong[0, 1] == "-0.500"  # Still relative to the whole group.
     chosen = ResponseFilter(prompt="s0p1")
     assert {group for group, _ in advantages(plain(inspect_stage(store, 1, 0, "grpo", chosen)))} == {1}
     with pytest.raises(DataError, match=r"no response with prompt 'x' and outcome 'wrong'; prompts here: s0p0, "):
@@ -130,8 +134,7 @@ def test_a_response_without_a_reward_is_neither_the_best_nor_the_worst(store: St
     groups = [rows_of(group, 0, run.policies[0].digest, [None, -9.0, -9.0 - group, None]) for group in range(2)]
     run.judged(groups).optimize().end()
     assert list(advantages(shown(store, chosen=ResponseFilter()))) == [(1, 1), (1, 2), (0, 1), (0, 2)]
-    unscored = ResponseFilter(groups=1, outcome="timeout")
-    assert list(advantages(shown(store, chosen=unscored))) == [(0, 0), (0, 3)]
+    assert list(advantages(shown(store, chosen=ResponseFilter(groups=1, outcome="timeout")))) == [(0, 0), (0, 3)]
 
 
 def test_the_command_shows_a_stage_of_a_store_on_s3(bucket: str) -> None:
