@@ -163,6 +163,11 @@ class History:
         """Return whether a column of the updates has a number."""
         return bool(np.any(~np.isnan(self.column(name))))
 
+    def unfinished(self, kind: Kind) -> list[Manifest]:
+        """Return the rollouts or verdicts of the stage that follows the last policy."""
+        used = {one.digest for stage in self.stages for one in stage.steps}
+        return [one for one in self.of_kind(kind) if one.digest not in used]
+
     def of_kind(self, kind: Kind) -> list[Manifest]:
         """Return the manifests of one kind, by the time at which their steps started."""
         manifests = [manifest for manifest in self.manifests.values() if manifest.kind == kind]

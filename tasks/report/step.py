@@ -129,14 +129,16 @@ def _outcomes(history: History) -> dict[str, Counter[str]]:
         for policy in history.evaluated
         for one in policy.evaluations
     }
-    for stage in history.stages:
-        counted[f"training, stage {stage.number}"] = Counter(stage.verdicts.facts["outcomes"])
+    verdicts = {stage.number: stage.verdicts for stage in history.stages}
+    verdicts |= {len(verdicts) + 1: one for one in history.unfinished("verdicts")}
+    counted |= {f"training, stage {number}": Counter(one.facts["outcomes"]) for number, one in verdicts.items()}
     return {name: counts for name, counts in counted.items() if counts.total()}
 
 
 def _warnings(history: History) -> list[str]:
     """Return for every benchmark the warning of the last policy that has one, and for every stage that of a shard."""
     by_policy = [[history.manifests[one.evaluation] for one in policy.evaluations] for policy in history.evaluated]
-    groups = [*zip(*reversed(by_policy), strict=True), *(stage.rollouts for stage in history.stages)]
+    rollouts = [*(stage.rollouts for stage in history.stages), history.unfinished("rollouts")]
+    groups = [*zip(*reversed(by_policy), strict=True), *rollouts]
     warnings = [[one.facts["warning"] for one in manifests if "warning" in one.facts] for manifests in groups]
     return [texts[0] for texts in warnings if texts]

@@ -27,15 +27,6 @@ def trained(store: Store) -> Measured:
     return run
 
 
-@pytest.fixture
-def stopped(trained: Measured, store: Store) -> Store:
-    """The store when the run was in its second stage, with one of two shards."""
-    parents = store.manifest(trained.policy).parents
-    for later in (trained.policy, *parents["verdicts"], parents["rollouts"][1]):
-        shutil.rmtree(store.root / later.folder)
-    return store
-
-
 def report(store: Store, tmp_path: Path) -> tuple[str, str]:
     """What the command prints, and the page."""
     page = tmp_path / "page.html"
@@ -43,15 +34,21 @@ def report(store: Store, tmp_path: Path) -> tuple[str, str]:
     return words(told), page.read_text(encoding="utf-8")
 
 
-def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Store, tmp_path: Path) -> None:
-    told, page = report(stopped, tmp_path)
+def test_the_page_says_what_is_missing_and_shows_what_is_there(trained: Measured, store: Store, tmp_path: Path) -> None:
+    """A run that stopped in its second stage, with its verdicts, and with one of two shards."""
+    parents = store.manifest(trained.policy).parents
+    shutil.rmtree(store.root / trained.policy.folder)
+    assert "training, stage 2" in report(store, tmp_path)[1]
+    for later in (*parents["verdicts"], parents["rollouts"][1]):
+        shutil.rmtree(store.root / later.folder)
+    told, page = report(store, tmp_path)
     assert str(tmp_path / "page.html") in told
     top = words(page.split("<header>")[0].split('<aside id="unfinished"')[1])
     assert "Its last artifact is the rollouts of stage 2." in top
     for name in ("reward", "ess", "timeline"):
         assert f'id="figure-{name}"' in page
-    assert all(ref.digest in page for ref in stopped.refs("rollouts"))
-    assert stopped.refs("report") == []
+    assert all(ref.digest in page for ref in store.refs("rollouts"))
+    assert store.refs("report") == []
 
 
 def test_the_page_follows_a_run_that_continues(trained: Measured, tmp_path: Path) -> None:
@@ -64,8 +61,8 @@ def test_the_page_follows_a_run_that_continues(trained: Measured, tmp_path: Path
     assert 'id="unfinished"' not in report(trained.store, tmp_path)[1]
 
 
-def test_runs_that_cannot_be_shown_are_named(stopped: Store, tmp_path: Path) -> None:
-    where = ["report", "--store", str(stopped.root), "--page"]
+def test_runs_that_cannot_be_shown_are_named(trained: Measured, tmp_path: Path) -> None:
+    where = ["report", "--store", str(trained.store.root), "--page"]
     told = run_refused(*where, str(tmp_path / "page.html"), "--seed", "7", "--algorithm", "grpo")
     assert "no finished run with seed 7, algorithm grpo in this store" in told
     assert "nowhere/page.html cannot be written" in run_refused(*where, str(tmp_path / "nowhere/page.html"))
