@@ -80,7 +80,8 @@ class StageResults:
             f"{self.updates} updates have one reward each, and the mean reward is {mean:.3f}. If most verdicts are "
             "no_answer, ask for the form of answer that verify.kind reads, as with prompts.template. Else use prompts "
             "that the policy solves sometimes, more responses per prompt, a reward function with more than one value, "
-            "or, where optimize.objective.data.truncated is mask, a larger rollout.max_new_tokens."
+            "or, where optimize.objective.data.truncated is mask, a larger rollout.max_new_tokens. If earlier rewards "
+            "were higher, training has spoiled the policy: lower optimize.learning_rate."
         )
 
     def facts(self) -> dict[str, Any]:
