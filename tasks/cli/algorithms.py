@@ -71,9 +71,11 @@ def _gate(objective: ObjectiveSettings) -> list[str]:
         case kinds.RingGate():
             ends = f"{gate.low:.5g}, {gate.high:.5g}, {gate.outer_low:g}, {gate.outer_high:g}"
             factors = [f"ring({ratio}, {ends})"]
-        case _:
+        case kinds.IntervalGate():
             ends = "low, high" if gate.interval is None else f"{gate.interval[0]:.5g}, {gate.interval[1]:.5g}"
             factors = [f"{gate.kind}({ratio}, {ends})"]
+        case _:
+            raise NotImplementedError(f"a formula for gate.kind {gate.kind}")
     return factors + ([f"dual({ratio}, {gate.dual_clip:g})"] if gate.dual_clip is not None else [])
 
 
@@ -154,7 +156,9 @@ def _penalty(settings: kinds.RegulariserSettings) -> list[str]:
             return [f"penalty {coefficient:g} * {estimator} of the KL to the reference{', unbiased' * unbiased}"]
         case kinds.TokenPenalty(coefficient=coefficient, kind=kind):
             return [f"penalty {coefficient:g} * {'(log r)^2' if kind == 'behavior_l2' else '-log pi'}"]
-    return []
+        case kinds.NoPenalty():
+            return []
+    raise NotImplementedError(f"a text for regulariser.kind {settings.kind}")
 
 
 def _data(objective: ObjectiveSettings) -> list[str]:
