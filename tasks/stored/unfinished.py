@@ -85,7 +85,7 @@ class UnfinishedRun:
 
 
 def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[UnfinishedRun]:
-    """Return the runs whose last policy or rollouts belong to no report, the latest run first.
+    """Return the runs whose last policy, rollouts or verdicts belong to no report, the latest run first.
 
     A run that has only its base policy has no algorithm yet.
     """
@@ -93,7 +93,12 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     known = {kind: [manifest for manifest in manifests if manifest.kind == kind] for kind in _KINDS}
     lineage = Lineage({manifest.ref.folder: manifest for manifest in manifests})
     trained = [policy for policy in known["policy"] if policy.parents.get("policy")]
+    learned = {ref.digest for policy in trained for ref in policy.parents.get("verdicts", ())}
+    waiting = [verdicts for verdicts in known["verdicts"] if verdicts.digest not in learned]
+    # A run with other rewards may share rollouts. An execution that evaluates nothing has rescored a stored run.
+    running = {evaluation.timings.execution for evaluation in known["evaluation"]}
     used = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
+    used -= {ref.digest for one in waiting if one.timings.execution in running for ref in one.parents["rollouts"]}
     unused: dict[tuple[str, int], dict[str, list[Manifest]]] = defaultdict(lambda: defaultdict(list))
     for rollouts in known["rollouts"]:
         if rollouts.digest not in used and rollouts.parents.get("policy"):
@@ -129,11 +134,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
                     finished_stages=sum(policy.digest in finished for policy in stages[1:]),
                     averages=_averages_of_run([averages.get((policy.digest, run_seed), {}) for policy in stages]),
                     rollouts=shards,
-                    verdicts=[
-                        verdicts
-                        for verdicts in known["verdicts"]
-                        if digests & {ref.digest for ref in verdicts.parents["rollouts"]}
-                    ],
+                    verdicts=[one for one in waiting if digests & {ref.digest for ref in one.parents["rollouts"]}],
                 )
             )
     return sorted(runs, key=lambda run: -run.latest)

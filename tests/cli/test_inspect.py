@@ -110,8 +110,7 @@ def test_a_run_is_named_by_its_report(store: Store) -> None:
 
 def test_the_tokens_of_a_stage_are_not_in_memory_together(store: Store) -> None:
     run, pool = Run(store).base(), pa.proxy_memory_pool(default := pa.default_memory_pool())
-    groups = [rows_of(group, 0, run.policies[0].digest, [0.0, 1.0] * 500) for group in range(4)]
-    run.judged(groups)
+    run.judged([rows_of(group, 0, run.policies[0].digest, [0.0, 1.0] * 500) for group in range(4)])
     pa.set_memory_pool(pool)
     shown(store, chosen=ResponseFilter())
     pa.set_memory_pool(default)
@@ -138,8 +137,7 @@ def test_a_response_without_a_reward_is_neither_the_best_nor_the_worst(store: St
 
 
 def test_the_command_shows_a_stage_of_a_store_on_s3(bucket: str) -> None:
-    store = Store.open(f"{bucket}/prefix")
-    run = make_finished_run(store, stages=1)
+    run = make_finished_run(Store.open(f"{bucket}/prefix"), stages=1)
     where = ["--store", f"{bucket}/prefix"]
     assert len(advantages(run_command("inspect", *where, "--all", "--groups", "9"))) == 16
     assert "names no run; allowed: report/digest" in run_refused("inspect", str(run.policies[0]), *where)
@@ -160,11 +158,14 @@ def test_a_run_without_a_report_has_advantages_where_it_was_trained(store: Store
 
 
 def test_of_a_finished_and_an_unfinished_run_the_latest_is_shown(store: Store) -> None:
-    make_finished_run(store)
+    finished = make_finished_run(store)
+    rows = [rows_of(group, 0, finished.policies[0].digest, [0.5] * 4) for group in range(4)]
+    stopped = Run(store, policies=finished.policies[:1]).judged(rows[:2], rows[2:], prompts=finished.prompts[0])
+    assert re.search(r"(wrong|correct) +0\.5.*not finished", shown(store), re.DOTALL)
+    shutil.rmtree(store.root / stopped.verdicts[0].folder)
     Run(store, seed=1).base().sample()
-    assert "not finished" in shown(store)
-    assert "not finished" not in shown(store, seed=0)
-    assert "not finished" not in shown(store, 2)
+    texts = shown(store), shown(store, seed=0), shown(store, 2)
+    assert ["not finished" in text for text in texts] == [True, False, False]
     make_finished_run(store, seed=2)
     assert "not finished" not in shown(store)
     with pytest.raises(DataError, match="no finished run with seed 1, algorithm grpo"):

@@ -45,8 +45,7 @@ def test_the_page_says_what_is_missing_and_shows_what_is_there(trained: Measured
     assert str(tmp_path / "page.html") in told
     top = words(page.split("<header>")[0].split('<aside id="unfinished"')[1])
     assert "Its last artifact is the rollouts of stage 2." in top
-    for name in ("reward", "ess", "timeline"):
-        assert f'id="figure-{name}"' in page
+    assert all(f'id="figure-{name}"' in page for name in ("reward", "ess", "timeline"))
     assert all(ref.digest in page for ref in store.refs("rollouts"))
     assert store.refs("report") == []
 
