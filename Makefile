@@ -45,14 +45,14 @@ results: $(BIN)/.installed ## run both with three seeds, and write docs/results.
 EXPERIMENT := configs/reproduce-tiny.yaml
 reproduce: $(BIN)/.installed ## run the paper's comparison in small, and write docs/reproduction.md; takes up to an hour
 	@$(BIN)/pyflyte run workflows/reproduce.py reproduce --inputs-file $(EXPERIMENT)
-	@$(BIN)/mu-grpo reproduction --config $(EXPERIMENT) --docs docs/reproduction.md
+	@$(BIN)/python -m tools.docs.experiments reproduction --config $(EXPERIMENT)
 
 LABORATORY := laboratory-a laboratory-b laboratory-c laboratory-d
 laboratory: $(LABORATORY) ## run every part of the laboratory, which takes hours; each part is a target, and continues where it stopped
 
 .PHONY: laboratory laboratory-quick $(LABORATORY)
 $(LABORATORY): laboratory-%: $(BIN)/.installed
-	@$(BIN)/mu-grpo laboratory $* --docs docs/laboratory.md
+	@$(BIN)/python -m tools.docs.experiments laboratory $*
 
 laboratory-quick: $(BIN)/.installed ## run every part in miniature, to show that the laboratory works
 	@for part in a b c d; do $(BIN)/mu-grpo laboratory $$part --quick || exit 1; done

@@ -1,13 +1,11 @@
 """Commands of experiments: run a part of the laboratory, and compare the runs of a reproduction."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tasks.cli.pages import explain_write_errors, find_marks, replace_between_marks
 from tasks.experiments.arms import FULL, QUICK, Part
 from tasks.process.interruption import STOPPED
 
@@ -26,37 +24,16 @@ def laboratory(
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of parallel runs; default: one per core.")] = None,
     overrides: Annotated[str, typer.Option(help="Single fields to override in every run.")] = "",
-    docs: Annotated[Path | None, typer.Option(help="Page whose table and figure of this part to update.")] = None,
 ) -> None:
     """Run a part of the laboratory for staleness: short training runs of the tiny policy, with statistical tests."""
     from tasks.experiments.parallel import run_part
 
-    if docs is not None:
-        find_marks(docs, f"part {part}")  # The runs take hours.
     size = QUICK if quick else FULL
     try:
-        result = run_part(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides)
+        run_part(part, size, config or Path(size.config), jobs or os.cpu_count() or 1, overrides)
     except KeyboardInterrupt:
         print(STOPPED, flush=True)
         raise SystemExit(130) from None
-    if docs is not None:
-        from tasks.experiments.laboratory import FIGURE
-        from tasks.experiments.result import laboratory_markdown
-
-        curves = (Path(result.folder) / FIGURE).read_text(encoding="utf-8")
-        _renew(docs, f"part {part}", laboratory_markdown(result), {part: ("accuracy over updates", curves)})
-
-
-def _renew(docs: Path, name: str, text: str, figures: Mapping[str, tuple[str, str]]) -> None:
-    """Replace the text between the marks of a page; figures, with title and SVG by name, go into the page's folder."""
-    folder = docs.with_suffix("")
-    images = [f"![{title}]({folder.name}/{file}.svg)" for file, (title, _) in figures.items()]
-    with explain_write_errors(folder, "--docs"):
-        folder.mkdir(exist_ok=True)
-        for file, (_, svg) in figures.items():
-            (folder / f"{file}.svg").write_text(svg, encoding="utf-8")
-    replace_between_marks(docs, name, "\n\n".join([text, *images]) + "\n")
-    print(f"wrote {docs}")
 
 
 def reproduction(
@@ -69,16 +46,12 @@ def reproduction(
     page: Annotated[
         Path | None, typer.Option(help="Folder for an HTML page about the finished runs, and its figures.")
     ] = None,
-    docs: Annotated[
-        Path | None, typer.Option(help="Markdown page whose tables and figures between the marks to update.")
-    ] = None,
 ) -> None:
     """Compare the finished runs of a reproduction, and name the missing ones."""
+    from tasks.cli.runs import explain_write_errors
     from tasks.experiments.compare import compare_finished
-    from tasks.experiments.figures import make_figures
     from tasks.experiments.laboratory import find_parts
     from tasks.experiments.page import write_page
-    from tasks.experiments.result import markdown
     from tasks.experiments.runs import load_run, match_reports
     from tasks.settings.experiment import read_experiment
     from tasks.store import Store
@@ -90,12 +63,8 @@ def reproduction(
     runs = [load_run(opened, run, report) for run, report in reports.items()]
     result = compare_finished(opened, experiment, runs)
     print(result)
-    parts = find_parts(opened, list(reports.values())) if page or docs else []
     if page is not None:
-        with explain_write_errors(page, "--page"):
+        with explain_write_errors(page):
             page.mkdir(parents=True, exist_ok=True)
-            write_page(page, result, runs, parts)
+            write_page(page, result, runs, find_parts(opened, list(reports.values())))
         print(f"wrote {page}/report.html")
-    if docs is not None:
-        figures = make_figures(result, runs, parts)
-        _renew(docs, "tables", markdown(result), {name: (one.title, one.svg) for name, one in figures.items()})

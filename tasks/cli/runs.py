@@ -1,8 +1,9 @@
 """Runs of a store: finished runs, which have a report, and unfinished runs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tasks.cli.pages import explain_write_errors
 from tasks.errors import DataError
 from tasks.report.compare import ComparedRun
 from tasks.report.history import load_finished
@@ -17,6 +18,15 @@ from tasks.stored.unfinished import find_unfinished
 
 PAGE = Path("report.html")
 """Default file for the page of an unfinished run."""
+
+
+@contextmanager
+def explain_write_errors(page: Path) -> Iterator[None]:
+    """Replace an OSError in the block by a DataError that names the option, the file and the fix."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"--page: {page} cannot be written ({error.strerror}). Name another file.") from error
 
 
 def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path | None) -> RunSummary:
@@ -45,7 +55,7 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
             return summarise(store, report, [])
         history = load_finished(store, finished)
     text, summary = draw_page(store, history)
-    with explain_write_errors(page, "--page"):
+    with explain_write_errors(page):
         page.write_text(text, encoding="utf-8")
     return summary.model_copy(update={"report": str(page.absolute())})
 

@@ -1,4 +1,4 @@
-"""Results of a comparison and of the laboratory, with their tables for the terminal, the documentation and the page.
+"""Results of a comparison and of the laboratory, with their tables for the terminal and the page.
 
 All accuracies and shares are fractions.
 """
@@ -26,7 +26,7 @@ from tasks.formats import (
     share_with_interval,
 )
 from tasks.report.ledger import ROWS
-from tasks.report.tables import number_table, render_markdown, render_text
+from tasks.report.tables import number_table, render_text
 from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import RESULT_FILE
@@ -163,7 +163,7 @@ class ReproductionResult(_Result):
     causes: list[Cause]
 
     def __str__(self) -> str:
-        parts = [_missing(self)] if self.missing else []
+        parts = [describe_missing(self)] if self.missing else []
         for title, table in tables(self).values():
             parts += [title, render_text(table)]
         parts.append(fill(how_to_read(self), 100))
@@ -210,19 +210,12 @@ class LaboratoryResult(_Result):
 
     def __str__(self) -> str:
         table = render_text(arms_table(self))
-        lines = [f"{self.part}. {self.title}", self.asks, "", table, "", fill(_laboratory_legend(self), 100)]
+        lines = [f"{self.part}. {self.title}", self.asks, "", table, "", fill(laboratory_legend(self), 100)]
         return "\n".join([*lines, "", f"figure  {self.folder}/curves.svg"] if self.folder else lines)
 
 
-def markdown(result: ReproductionResult) -> str:
-    """Return all tables as Markdown, for a page of documentation."""
-    parts = [_missing(result)] if result.missing else []
-    for title, table in tables(result).values():
-        parts += [f"**{title}**", render_markdown(table)]
-    return "\n\n".join([*parts, how_to_read(result)]) + "\n"
-
-
-def _missing(result: ReproductionResult) -> str:
+def describe_missing(result: ReproductionResult) -> str:
+    """Return a sentence with the names of the runs that are not finished."""
     verb = "is" if len(result.missing) == 1 else "are"
     return f"Not finished; {pluralize(len(result.missing), 'run')} {verb} missing: {'; '.join(result.missing)}."
 
@@ -334,12 +327,8 @@ def _causes(result: ReproductionResult) -> Table:
     return number_table("", ("",), [f"{model}, against {baseline}" for model, baseline in columns], rows)
 
 
-def laboratory_markdown(result: LaboratoryResult) -> str:
-    """Return the table and the legend of a part of the laboratory as Markdown."""
-    return f"{render_markdown(arms_table(result))}\n\n{_laboratory_legend(result)}"
-
-
-def _laboratory_legend(result: LaboratoryResult) -> str:
+def laboratory_legend(result: LaboratoryResult) -> str:
+    """Return the explanation of the table of ``arms_table``."""
     return (
         f"{pluralize(result.seeds, 'seed')}, {result.updates} updates, {result.problems} held-out problems. The base "
         f"policy has {percent(result.base)}. A difference is the arm's accuracy minus that of {result.reference!r}, "

@@ -1,6 +1,5 @@
-"""Tables as text, for a terminal and in Markdown."""
+"""Tables as text, for a terminal."""
 
-import re
 from collections.abc import Iterable, Sequence
 from io import StringIO
 
@@ -69,10 +68,3 @@ def print_whole(console: Console, table: Table) -> None:
     if wide > console.width:
         console = Console(file=console.file, width=wide, force_terminal=console.is_terminal)
     console.print(table)
-
-
-def render_markdown(table: Table) -> str:
-    """Return a rich table as Markdown, without padding."""
-    table.box, table.pad_edge = box.MARKDOWN, True
-    lines = [re.sub(r" {2,}", " ", line) for line in render_text(table).splitlines() if line.strip()]
-    return "\n".join([lines[0], re.sub(r"-+", "---", lines[1]), *lines[2:]])

@@ -18,24 +18,22 @@ from tools.forked import Runner, run
 from tools.runs import steps
 
 ARM = "optimize.preset=relaxed updates_per_rollout=4"
-PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by people.\n"
 
 
-def laboratory(runner: Runner) -> str:
-    """Run part a of the laboratory, which writes its page, and return what the command printed."""
+def laboratory(runner: Runner, program: list[str], *options: str) -> str:
+    """Run part a of the laboratory, and return what the command printed."""
     prompts = "prompts.prompts_per_stage=64 prompts.prompts_per_shard=64 evaluate.problems=8"
     responses = "rollout.responses_per_prompt=4 optimize.responses_per_update=4"
     warm = "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20"
     changes = f"store={runner.store} {prompts} {responses} {warm}"
-    command = ["mu-grpo", "laboratory", "a", "--quick", "--docs", str(runner.folder / "laboratory.md")]
-    return assert_succeeded(run([*command, "--overrides", changes], runner.environment)).stdout
+    command = [*program, "laboratory", "a", "--quick", "--overrides", changes, *options]
+    return assert_succeeded(run(command, runner.environment)).stdout
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     runner = Runner(tmp_path_factory.mktemp("laboratory"))
-    (runner.folder / "laboratory.md").write_text(PAGE)
-    return Finished(runner, laboratory(runner))
+    return Finished(runner, laboratory(runner, ["mu-grpo"]))
 
 
 def test_every_arm_is_compared(finished: Finished) -> None:
@@ -67,19 +65,19 @@ def test_an_override_of_what_is_compared_is_refused(tmp_path: Path, override: st
     types = open_run.python_interface.inputs
     sections = {name: types[name].model_validate(value) for name, value in values.items() if name != "store"}
     common = {"operation": types["operation"](), "seed": 0, "updates_per_rollout": 0, "arm": ARM}
-    with pytest.raises(
-        SettingsError, match=f"overrides: '{override}' in the laboratory replaces the seed or a setting"
-    ):
+    with pytest.raises(SettingsError, match=f"overrides: '{override}' in the laboratory replaces the seed"):
         open_run(**sections, **common, store=str(tmp_path), overrides=override)
 
 
 def test_a_second_run_trains_nothing(finished: Finished) -> None:
     runner, output = finished
-    page = runner.folder / "laboratory.md"
+    page = runner.folder / "a.md"
+    page.write_text("<!-- part a -->\n<!-- end of part a -->\n")
     (result,) = finished.store.manifests("laboratory")
     later = compare_arms(finished.store, "a", result.parents["studies"][::-1])  # of other runs of this part
-    before, again = page.read_text(), laboratory(runner)
+    again = laboratory(runner, ["-m", "tools.docs.experiments"], "--page", str(page))
     shutil.rmtree(finished.store.root / later.folder)
     assert [steps(log.read_text()) for log in (runner.store / "logs").iterdir()] == [[]] * 7  # of the comparison, too
-    assert page.read_text() == before
-    assert again[again.index("a. The") :] == output[output.index("a. The") :]
+    assert (runner.folder / "a/a.svg").read_text() == (runner.store / result.ref.folder / "curves.svg").read_text()
+    assert "| [0, 5] and veto, one stage | " in page.read_text()
+    assert again[again.index("a. The") :] == output[output.index("a. The") :] + f"wrote {page}\n"

@@ -19,6 +19,7 @@ from tasks.settings.experiment import read_experiment
 from tests.report.pages import words
 from tests.workflows.runs import Finished
 from tests.workflows.test_decks import deck_of, decks_of
+from tools.docs.experiments import reproduction
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
@@ -121,9 +122,10 @@ def test_missing_runs_are_named_and_the_others_compared(reproduced: Finished, tm
     page = tmp_path / "page.md"
     page.write_text("# Found\n\n<!-- tables -->\n<!-- end of tables -->\n")
     command = ["reproduction", "--config", str(longer)]
-    shown = CliRunner().invoke(app, [*command, "--docs", str(page), "--page", str(tmp_path / "made")])
+    shown = CliRunner().invoke(app, [*command, "--page", str(tmp_path / "made")])
     assert shown.exit_code == 0, shown.output
     assert "3 runs are missing: tiny, mu_grpo, seed 1; tiny, grpo, seed 1; tiny, m2po, seed 1" in shown.output
+    reproduction(longer, page)
     assert "| tiny | mean of all |" in page.read_text()
     assert "](page/accuracy-tiny.svg)" in page.read_text()
     assert "tiny, m2po, seed 1" in (tmp_path / "made/report.html").read_text()

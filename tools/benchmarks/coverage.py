@@ -22,7 +22,7 @@ from scipy import stats
 
 from tasks.evaluate.statistics import DIFFERENCES, interval
 from tasks.process.logs import bar
-from tasks.report.tables import render_markdown
+from tools.docs.sections import render_markdown
 
 Values = npt.NDArray[np.float64]
 Random = np.random.Generator

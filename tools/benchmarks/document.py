@@ -8,11 +8,10 @@ from typing import Any
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from rich.table import Table
 
-from tasks.cli.pages import replace_between_marks
 from tasks.report import drawing
 from tasks.report.look import BLUE, MUTED, ORANGE
-from tasks.report.tables import render_markdown
 from tools.benchmarks.measurement import BASELINES, Measurement, Ratio
+from tools.docs.sections import render_markdown, replace_section
 
 MARK = "cpu"
 FIGURE = "performance/ratios.svg"
@@ -30,7 +29,7 @@ def write_page(page: Path, folder: Path = BASELINES) -> None:
     """Write all baselines to the section of a page, and the figure next to the page.
 
     Args:
-        page: a page with the marks of ``tasks.cli.pages.replace_between_marks``.
+        page: a page with the marks of ``tools.docs.sections.replace_section``.
         folder: the folder of the baselines.
 
     Raises:
@@ -43,7 +42,7 @@ def write_page(page: Path, folder: Path = BASELINES) -> None:
         figure.parent.mkdir(parents=True, exist_ok=True)
         figure.write_text(ratios_figure(baselines) + "\n", encoding="utf-8")
         parts.append(f"![Every ratio with a required value, divided by this value]({FIGURE})")
-    replace_between_marks(page, MARK, "\n\n".join([*parts, *map(section, baselines)]) + "\n")
+    replace_section(page, MARK, "\n\n".join([*parts, *map(section, baselines)]) + "\n")
 
 
 def section(measurement: Measurement, command: str = "", level: int = 2) -> str:

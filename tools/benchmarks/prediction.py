@@ -20,13 +20,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tasks.cli.pages import replace_between_marks
 from tasks.cli.runs import all_runs
 from tasks.formats import percent
 from tasks.report.ledger import ROWS
-from tasks.report.tables import render_markdown
 from tasks.store import Store
 from tools import ROOT
+from tools.docs.sections import render_markdown, replace_section
 from tools.runs import MU_GRPO, Runner
 
 CONFIG = ROOT / "configs/tiny-cpu.yaml"
@@ -142,7 +141,7 @@ def main() -> None:
         f"{percent(largest_error, 0)}.\n\n{text.rstrip()}\n"
     )
     if options.page:
-        replace_between_marks(options.page, "check", text)
+        replace_section(options.page, "check", text)
     if largest_error > ALLOWED:
         raise SystemExit(f"the prediction is wrong by {percent(largest_error, 0)}; allowed: {percent(ALLOWED, 0)}")
 

@@ -29,7 +29,7 @@ from typing import Any
 import psutil
 from rich.table import Table
 
-from tasks.report.tables import render_markdown
+from tools.docs.sections import render_markdown
 from tools.s3 import S3, rclone, rclone_version, server
 
 PAGE = """# Storage

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tasks.cli.algorithms import algorithms_table, benchmarks_table, describe, training_sets_table
-from tasks.cli.pages import replace_between_marks
 from tasks.cli.settings import FILES, Entry, sections
-from tasks.report.tables import render_markdown
 from tasks.settings import PRESETS, ObjectiveSettings
 from tools.docs import DOCS
+from tools.docs.sections import render_markdown, replace_section
 
 
 def commands() -> str:
@@ -73,7 +72,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
 def write(folder: Path = DOCS) -> None:
     """Rewrite all sections of the pages in a folder."""
     for (page, marks), text in PARTS.items():
-        replace_between_marks(folder / page, marks, text())
+        replace_section(folder / page, marks, text())
 
 
 if __name__ == "__main__":

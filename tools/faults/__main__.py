@@ -16,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tasks.report.tables import render_markdown
+from tools.docs.sections import render_markdown
 from tools.faults.kills import KilledRun, run_undisturbed, run_with_kills
 from tools.faults.proxy import proxy
 from tools.s3 import S3, server

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 import transformers
 
-from tasks.cli.pages import replace_between_marks
 from tools.benchmarks.gpu.device import free, matrix_rate, measure_working, peak, wait
 from tools.benchmarks.gpu.generation import generation
 from tools.benchmarks.gpu.synthetic import Rollouts, make_backend, make_parser, operations
 from tools.benchmarks.gpu.training import longest_that_fits, packed_update, padded_update, whole_logits_update
+from tools.docs.sections import replace_section
 
 WAYS: dict[str, tuple[Callable[..., None], dict[str, bool]]] = {
     "packed, chunked": (packed_update, {}),
@@ -61,7 +61,7 @@ def main() -> None:
     text = page(result)
     print(text)
     if options.page:
-        replace_between_marks(options.page, "gpu", text)
+        replace_section(options.page, "gpu", text)
 
 
 def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.markdown import Markdown
 from transformers import PreTrainedModel
 
-from tasks.cli.pages import replace_between_marks
 from tools.benchmarks.document import section
 from tools.benchmarks.gpu.device import free, held, measure_working, peak
 from tools.benchmarks.gpu.synthetic import SHAPES, make_model, make_parser
@@ -29,6 +28,7 @@ from tools.benchmarks.gpu.training import largest
 from tools.benchmarks.measurement import Measurement, Values, measure_interleaved, ratio
 from tools.benchmarks.trl.frozen import SIGMA, FrozenRollouts, Shape
 from tools.benchmarks.trl.trainers import BEST, DEFAULTS, ON_CPU, OURS, OurTrainer, TrlTrainer
+from tools.docs.sections import replace_section
 
 OURS_CHECKPOINTING = f"{OURS}, gradient checkpointing"
 ONE, LIGER = "TRL, one response at a time", "TRL, Liger's loss"
@@ -192,7 +192,7 @@ def main() -> None:
     text = "\n\n".join([f"On {device}: {versions}.", *(section(one, COMMAND, level=4) for one in measurements)])
     Console().print(Markdown(text))
     if options.page:
-        replace_between_marks(options.page, "gpu-trl", text + "\n")
+        replace_section(options.page, "gpu-trl", text + "\n")
 
 
 if __name__ == "__main__":
