@@ -22,8 +22,8 @@ from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
 from tasks.store.tables import RESPONSE, read_table, stream_table
-from tasks.stored.runs import find_artifact, find_reports, run_lineage
-from tasks.stored.unfinished import JudgedResponses, find_unfinished
+from tasks.stored.runs import find_artifact, run_lineage
+from tasks.stored.unfinished import JudgedResponses, latest_run
 
 _NAMED = [*RESPONSE, "finish_reason", "policy"]
 _NUMBERS, _INDENT = "{:>6}  {:<15}  {:>8}  {:>9}  {:>6}  {:>9}  {:>8}", 8
@@ -65,20 +65,8 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
     Raises:
         DataError: the run, stage, prompt or outcome does not exist.
     """
-    unfinished = find_unfinished(store, seed, algorithm)
-    stages = ((run.latest, responses) for run in unfinished if (responses := run.stage(stage)))
-    latest, responses = next(stages, (0.0, None))
-    try:
-        report = find_reports(store, seed, algorithm)[0]
-    except DataError:
-        if responses is None and unfinished:
-            reached = unfinished[0].reached
-            raise DataError(f"stage {stage}: the run is not finished; its last artifact is {reached}.") from None
-        if responses is None:
-            raise
-    else:
-        if responses is None or latest <= report.timings.finished:
-            responses = _responses_of_run(store, report, stage)
+    run = latest_run(store, seed, algorithm, f"stage {stage}", lambda run: run.stage(stage))
+    responses = _responses_of_run(store, run, stage) if isinstance(run, Manifest) else run
     return _groups(store, responses, chosen)
 
 

@@ -14,7 +14,7 @@ from tasks.settings.run import chosen_settings
 from tasks.store import Store
 from tasks.store.records import Manifest
 from tasks.stored.runs import find_reports, run_key
-from tasks.stored.unfinished import find_unfinished
+from tasks.stored.unfinished import UnfinishedRun, latest_run
 
 PAGE = Path("report.html")
 """Default file for the page of an unfinished run."""
@@ -38,22 +38,16 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         ArtifactError: an artifact of the run is missing or corrupted.
         DataError: the store has no such run, or the page cannot be written.
     """
-    unfinished = next((run for run in find_unfinished(store, seed, algorithm) if run.averages), None)
-    try:
-        finished = find_reports(store, seed, algorithm)[0]
-    except DataError as error:
-        if unfinished is None:
-            raise DataError(f"{error.message} A run can be shown after the evaluation of its base policy.") from None
-        finished = None
-    if unfinished and (finished is None or finished.timings.finished < unfinished.latest):
-        history, page = unfinished.history(store), page or PAGE
+    run = latest_run(store, seed, algorithm, "evaluation of the base policy", lambda run: run if run.averages else None)
+    if isinstance(run, UnfinishedRun):
+        history, page = run.history(store), page or PAGE
+    elif page is None:
+        report = write_report(
+            store, run.parents["evaluations"], run.seed, run.settings, run.facts.get("trained_from", 0)
+        )
+        return summarise(store, report, [])
     else:
-        assert finished is not None
-        if page is None:
-            evaluations, trained_from = finished.parents["evaluations"], finished.facts.get("trained_from", 0)
-            report = write_report(store, evaluations, finished.seed, finished.settings, trained_from)
-            return summarise(store, report, [])
-        history = load_finished(store, finished)
+        history = load_finished(store, run)
     text, summary = draw_page(store, history)
     with explain_write_errors(page):
         page.write_text(text, encoding="utf-8")

@@ -35,20 +35,22 @@ _FIXED: dict[str, type[Settings]] = {
 """Settings that the stages of a stored run keep when it is trained again."""
 
 
-def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
+def find_reports(
+    store: Store, seed: int | None = None, algorithm: str | None = None, or_none: bool = False
+) -> list[Manifest]:
     """Return the manifests of the reports, those of the latest run first.
 
     Runs are ordered by their first report; of the reports of a run, the latest comes first.
 
     Raises:
-        DataError: the store has no report of this seed and algorithm.
+        DataError: the store has no report of this seed and algorithm, and ``or_none`` is False.
     """
     reports = [
         manifest
         for manifest in store.manifests("report")
         if seed in (None, manifest.seed) and algorithm in (None, manifest.known_facts["algorithm"])
     ]
-    if not reports:
+    if not reports and not or_none:
         filters = (("seed", seed), ("algorithm", algorithm))
         wanted = ", ".join(f"{name} {value}" for name, value in filters if value is not None)
         problem = f"no finished run{f' with {wanted}' if wanted else ''} in this store"

@@ -2,18 +2,22 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TypeVar
 
+from tasks.errors import DataError
 from tasks.report.history import History, load_history
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import Kind
 from tasks.store.lineage import Lineage
 from tasks.store.records import Manifest
 from tasks.stored.garbage import shard_set
+from tasks.stored.runs import find_reports, run_key
 
 _KINDS: tuple[Kind, ...] = ("policy", "prompts", "rollouts", "verdicts", "evaluation", "average", "report")
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,27 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
                 )
             )
     return sorted(runs, key=lambda run: -run.latest)
+
+
+def latest_run(
+    store: Store, seed: int | None, algorithm: str | None, name: str, part: Callable[[UnfinishedRun], Part | None]
+) -> Manifest | Part:
+    """Return the report of the latest run, or what ``part`` returns for it if it is not finished.
+
+    Unfinished runs for which ``part`` returns None are left out. The first report of a finished run decides its age.
+
+    Raises:
+        DataError: the store has no such run. The message names the part.
+    """
+    unfinished = find_unfinished(store, seed, algorithm)
+    latest, found = next(((run.latest, made) for run in unfinished if (made := part(run))), (0.0, None))
+    reports = find_reports(store, seed, algorithm, or_none=bool(unfinished))
+    first = min((one.timings.finished for one in reports if run_key(one) == run_key(reports[0])), default=0.0)
+    if found is not None and first < latest:
+        return found
+    if not reports:
+        raise DataError(f"{name}: the run is not finished; its last artifact is {unfinished[0].reached}.")
+    return reports[0]
 
 
 def _measure(lineage: Lineage, average: Manifest) -> str:

@@ -164,6 +164,7 @@ def test_of_a_finished_and_an_unfinished_run_the_latest_is_shown(store: Store) -
     assert re.search(r"(wrong|correct) +0\.5.*not finished", shown(store), re.DOTALL)
     shutil.rmtree(store.root / stopped.verdicts[0].folder)
     Run(store, seed=1).base().sample()
+    finished.write("report", "report", {}, {"evaluations": finished.evaluations}, {"page": "again"}, algorithm="grpo")
     texts = shown(store), shown(store, seed=0), shown(store, 2)
     assert ["not finished" in text for text in texts] == [True, False, False]
     make_finished_run(store, seed=2)
