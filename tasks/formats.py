@@ -59,7 +59,7 @@ def pluralize(count: int, noun: str) -> str:
     return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
 
 
-def tiny(value: float | None) -> str:
+def scientific(value: float | None) -> str:
     """Return a small number in scientific notation: ``3.2e-05``."""
     return DASH if value is None else f"{value:.1e}" if value else "0"
 

@@ -33,7 +33,7 @@ def _environment() -> Environment:
     environment.filters.update(
         percent=formats.percent,
         number=formats.number,
-        tiny=formats.tiny,
+        scientific=formats.scientific,
         duration=formats.duration,
         label=formats.label,
         shown=formats.printable,

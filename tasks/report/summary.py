@@ -13,7 +13,7 @@ from tasks.formats import duration, label, number, percent, percent_range, share
 from tasks.process.provenance import execution, waits
 from tasks.report.history import EvaluatedPolicy, History, Result, load_finished, load_history
 from tasks.report.ledger import Ledger, make_ledger, union_seconds
-from tasks.report.tables import COLUMNS, text_table
+from tasks.report.tables import TERMINAL_WIDTH, text_table
 from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SUMMARY_FILE, VERDICTS_FILE
@@ -126,7 +126,8 @@ class RunSummary(FlyteModel):
             parts.append(f"{sum(self.gpu_seconds.values()) / 3600:,.2f} GPU-hours")
         # No-break spaces keep each part on one line.
         text = ", ".join(part.replace(" ", "\xa0") for part in parts)
-        wrapped = fill(text, COLUMNS - 1, initial_indent="time    ", subsequent_indent=" " * 8, break_long_words=False)
+        width, indent = TERMINAL_WIDTH - 1, " " * 8
+        wrapped = fill(text, width, initial_indent="time    ", subsequent_indent=indent, break_long_words=False)
         return wrapped.replace("\xa0", " ")
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-COLUMNS = 80
+TERMINAL_WIDTH = 80
 _WIDEST, _WIDEST_CELL = 4000, 30
 
 
