@@ -107,13 +107,13 @@ def explain(what: str, advice: str) -> Iterator[None]:
         raise DataError(f"{what}: {reason}. {advice}") from error
 
 
-def check_extra(package: str, setting: str, otherwise: str = "") -> None:
-    """Raise SettingsError if a package of the extra ``gpu``, which ``setting`` needs, is not installed.
+def check_extra(package: str, setting: str, otherwise: str = "", extra: str = "gpu") -> None:
+    """Raise SettingsError if a package of an extra of this project, which ``setting`` needs, is not installed.
 
     ``otherwise`` continues the message with another fix.
     """
     if find_spec(package.replace("-", "_")) is None:
-        install = "Install it with `pip install 'mu-grpo[gpu]'`"
+        install = f"Install it with `pip install 'mu-grpo[{extra}]'`"
         raise SettingsError(f"{setting}: {package} is not installed here. {install}{otherwise}.")
 
 

@@ -8,11 +8,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import ArtifactError, SettingsError
+from tasks.errors import ArtifactError, check_extra
 from tasks.process.logs import logger
 from tasks.settings import TrackerSettings
 from tasks.settings.steps import TensorBoardTracker, WandbTracker
@@ -94,11 +93,8 @@ def check_installed(settings: TrackerSettings) -> None:
     Raises:
         SettingsError: the package is missing.
     """
-    if settings.kind != "none" and find_spec(settings.kind) is None:
-        raise SettingsError(
-            f"operation.tracker.kind: {settings.kind} is not installed. To fix it: run `pip install {settings.kind}`, "
-            "or set it to none."
-        )
+    if settings.kind != "none":
+        check_extra(settings.kind, "operation.tracker.kind", ", or set it to none", extra="track")
 
 
 def _open(

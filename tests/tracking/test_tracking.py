@@ -140,8 +140,8 @@ print("went on")
 
 
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
-    message = r"operation\.tracker\.kind: wandb is not installed\. To fix it: run `pip install wandb`"
+    monkeypatch.setattr("tasks.errors.find_spec", lambda name: None)
+    message = r"operation\.tracker\.kind: wandb is not installed here\. Install it with `pip install 'mu-grpo\[track"
     with pytest.raises(SettingsError, match=message):
         tracking.check_installed(TrackerSettings(kind="wandb"))
 
