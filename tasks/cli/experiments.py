@@ -60,11 +60,11 @@ def reproduction(
     opened = Store.open(store or default_store, create=False)
     planned = experiment.runs(opened.ref.uri, " ".join([*(overrides or []), text]))
     reports = match_reports(opened, planned)
-    runs = [load_run(opened, run, report) for run, report in reports.items()]
+    runs = [load_run(opened, run, report) for run, report in zip(planned, reports, strict=True) if report]
     result = compare_finished(opened, experiment, runs)
     print(result)
     if page is not None:
         with explain_write_errors(page):
             page.mkdir(parents=True, exist_ok=True)
-            write_page(page, result, runs, find_parts(opened, list(reports.values())))
+            write_page(page, result, runs, find_parts(opened, [report for report in reports if report]))
         print(f"wrote {page}/report.html")

@@ -134,8 +134,8 @@ def pairs_by_baseline(
                 yield model, baseline, pairs
 
 
-def match_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
-    """Find the reports of the finished runs among the planned ones. A report is matched by its settings.
+def match_reports(store: Store, planned: Sequence[PlannedRun]) -> list[ArtifactRef | None]:
+    """Find the report of every planned run by its settings; None for a run that is not finished.
 
     A run with another number of stages, or with stages of another run, is not a planned one.
 
@@ -147,13 +147,8 @@ def match_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRu
         for report in store.manifests("report")
         if len(report.parents["evaluations"]) == STAGES + 1 and not report.known_facts.get("trained_from")
     ]
-    reports = {}
-    for run in planned:
-        wanted = run.settings.result_values()
-        matches = (ref for ref, settings in stored if _fits(wanted, settings))
-        if ref := next(matches, None):
-            reports[run] = ref
-    return reports
+    wanted = [run.settings.result_values() for run in planned]
+    return [next((ref for ref, settings in stored if _fits(one, settings)), None) for one in wanted]
 
 
 def _fits(planned: Any, actual: Any) -> bool:

@@ -63,9 +63,9 @@ def match_reports(
     opened = Store(store)
     planned = experiment.runs(opened.ref.uri, overrides)
     reports = match_reports(opened, planned)
-    if missing := [run.name for run in planned if run not in reports]:
+    if missing := [run.name for run, report in zip(planned, reports, strict=True) if report is None]:
         raise DataError(f"{opened.ref.uri}: no report of {'; '.join(missing)}. Start the reproduction again.")
-    return [reports[run] for run in planned]
+    return [report for report in reports if report]
 
 
 @step("17")

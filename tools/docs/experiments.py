@@ -53,10 +53,11 @@ def reproduction(
     """Compare the finished runs of a reproduction, and write the tables and figures into the page."""
     experiment, place = read_experiment(config)
     store = Store.open(place, create=False)
-    reports = match_reports(store, experiment.runs(store.ref.uri))
-    runs = [load_run(store, run, report) for run, report in reports.items()]
+    planned = experiment.runs(store.ref.uri)
+    reports = match_reports(store, planned)
+    runs = [load_run(store, run, report) for run, report in zip(planned, reports, strict=True) if report]
     result = compare_finished(store, experiment, runs)
-    figures = make_figures(result, runs, find_parts(store, list(reports.values())))
+    figures = make_figures(result, runs, find_parts(store, [report for report in reports if report]))
     _write(page, "tables", reproduction_text(result), {name: (one.title, one.svg) for name, one in figures.items()})
 
 
