@@ -126,8 +126,7 @@ def test_effect_sizes_worked_numbers() -> None:
     assert statistics.rank_biserial(np.array([1.0, 1.0, -1.0, 2.0])) == pytest.approx((2 + 2 - 2 + 4) / 10)
     assert statistics.rank_biserial(np.zeros(3)) is None
     tenths = [[0.1, 0.2, 0.3, -0.4], [-0.4, 0.1, 0.2, 0.3], [0.1, 0.2, -0.4, 0.3]]
-    equal_N = statistics.run_means([{"easy": np.array(tenths)}])
-    assert statistics.cohen_dz(equal_N) is None
+    assert statistics.cohen_dz(statistics.run_means([{"easy": np.array(tenths)}])) is None
 
 
 def test_signed_rank_p_is_that_of_scipy_and_needs_six_pairs() -> None:
