@@ -123,7 +123,7 @@ def test_a_stopped_shard_of_a_map_task_asks_for_a_retry_that_leaves_a_deck(learn
     ("kind", "registered", "recoverable", "message"),
     [
         ("RuntimeError", None, True, "RuntimeError: what went wrong"),
-        ("ArtifactError", None, True, "ArtifactError: what went wrong"),
+        ("StorageError", None, True, "StorageError: what went wrong"),
         ("DamagedError", None, False, "DamagedError: what went wrong"),
         ("ok", OTHER, False, f"registered from code {OTHER}, but runs code {code()} (digest, version, commit). Push"),
     ],
