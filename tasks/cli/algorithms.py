@@ -126,7 +126,7 @@ def _corrections(objective: ObjectiveSettings) -> list[str]:
 
 
 def _bypass(objective: ObjectiveSettings) -> list[str]:
-    return ["ratios to the engine's probabilities"] if isinstance(objective.mismatch, kinds.BypassMismatch) else []
+    return ["ratios to the engine's probabilities"] if objective.mismatch.kind == "bypass" else []
 
 
 def _clip(ratio: str, low: float, high: float) -> str:

@@ -270,10 +270,10 @@ class MismatchSettings(Kinds):
     kind: str = "none"
 
 
-class NoMismatch(MismatchSettings):
-    """No correction."""
+class NoFactor(MismatchSettings):
+    """No factor. With bypass the engine's probabilities are those of the behavior policy in all ratios."""
 
-    kind: Literal["none"] = "none"
+    kind: Literal["none", "bypass"] = "none"
 
 
 class _Correction(Settings):
@@ -297,12 +297,6 @@ class MaskMismatch(Interval, _Correction, MismatchSettings):
     """Smallest ratio of a token that is not left out."""
     high: Number = Field(2.0, gt=0)
     """Largest ratio of a token that is not left out."""
-
-
-class BypassMismatch(MismatchSettings):
-    """The engine's probabilities are those of the behavior policy: ratios correct for staleness and engine together."""
-
-    kind: Literal["bypass"] = "bypass"
 
 
 class VetoSettings(Kinds):
@@ -449,7 +443,7 @@ class ObjectiveSettings(Settings):
     ratio: RatioSettings = BehaviorRatio()
     gate: GateSettings = StaticGate()
     weight: WeightSettings = RatioWeight()
-    mismatch: MismatchSettings = NoMismatch()
+    mismatch: MismatchSettings = NoFactor()
     veto: VetoSettings = NoVeto()
     aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"] = "token_mean"
     """Reduction of token losses to one number; const divides their sum by responses x max_new_tokens (Dr.GRPO)."""

@@ -14,7 +14,6 @@ from tasks.errors import CollapseError, GateError
 from tasks.models.scorer import MicroBatch, Scorer, pack_flat
 from tasks.process.logs import bar
 from tasks.settings import OptimizeSettings
-from tasks.settings.objective import BypassMismatch
 from tasks.train import distributed
 from tasks.train.advantages import select
 from tasks.train.backend import Backend
@@ -149,7 +148,7 @@ class ScoredResponses:
         logp_T, entropy_T = self.backend(packed)
         indices, device = self.responses.response_tokens.indices(rows), logp_T.device
         columns = self.logp
-        if isinstance(self.settings.objective.mismatch, BypassMismatch):
+        if self.settings.objective.mismatch.kind == "bypass":
             columns = {**columns, "behavior": columns["engine"]}
         advantage_r = self.selection.advantage_R.index_select(0, torch.from_numpy(rows))
         tokens = TokenBatch(
