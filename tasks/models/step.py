@@ -29,8 +29,8 @@ def prepare_policy(
     """Make a policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
 
     A tiny policy depends on the seed, and is warm-started on the training part of the arithmetic problems. ``source``
-    is the result of ``policy_fingerprint`` when the run started; empty if it is not known. With
-    ``chat`` some of the run's prompts are chats, for which the tokenizer must have a template.
+    is the result of ``policy_fingerprint`` when the run started; empty if it is not known. With ``chat`` some of the
+    run's prompts are chats, for which the tokenizer must have a template.
 
     Raises:
         DataError: the folder, prefix or hub model cannot be used, or changed during the run; the message says why.
@@ -64,7 +64,7 @@ def _make(folder: Path, settings: TinyPolicySettings, arithmetic: ArithmeticSett
 def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool, commit: str) -> dict[str, Any]:
     """Copy a policy's files into a folder, check them, and return facts about the source: the hub's commit.
 
-    ``commit`` is that of a model of the hub; empty if it is not known.
+    ``commit`` is used for a model of the hub alone; empty if it is not known.
     """
     patterns = _FILES + (_CODE if settings.trust_remote_code else [])
     facts: dict[str, Any] = {}
