@@ -91,7 +91,7 @@ def _figures_of_kind(figures: Mapping[str, Picture], kind: str, model: str = "")
 def _sentence(result: ReproductionResult, test: PairedTest, runs: Sequence[SystemRun]) -> str:
     """Return a sentence that compares the reference with a baseline."""
     if test.equivalent:
-        verdict = "matches"
+        verdict = f"is within {points(result.margin).lstrip('+')} points of"
     elif test.p_bootstrap < LEVEL:
         verdict = "exceeds" if test.difference.value > 0 else "falls below"
     else:

@@ -43,13 +43,14 @@ def test_the_page_is_self_contained_and_names_what_the_runs_made(page, system_ru
     [
         (-0.05, -0.01, 0.004, "falls below"),
         (0.01, 0.05, 0.004, "exceeds"),
+        (0.001, 0.009, 0.004, "is within 2.0 points of"),
         (-0.05, 0.01, 0.4, "does not differ significantly from"),
         # One of many tests: the interval is of this one alone, the p is adjusted for their number.
         (0.003, 0.042, 0.162, "does not differ significantly from"),
     ],
 )
 def test_a_difference_is_significant_or_not(result, system_runs, low, high, p, verdict):
-    told = {"difference": Interval((low + high) / 2, low, high), "p_bootstrap": p, "equivalent": False}
+    told = {"difference": Interval((low + high) / 2, low, high), "p_bootstrap": p, "equivalent": "within" in verdict}
     test = result.tests[0].model_copy(update=told)
     runs = [replace(run, seed=run.seed + (run.system == "grpo")) for run in system_runs]  # One common seed of two.
     page = render_page(result.model_copy(update={"tests": [test]}), runs, [], {})

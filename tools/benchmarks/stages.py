@@ -116,7 +116,7 @@ def _ratios(runs: Sequence[SystemRun]) -> tuple[list[Ratio], dict[str, str]]:
     for speed in speeds_of(runs, OURS, [BASELINE]):
         known = [one for one in speed.by_seed if one is not None]
         if len(known) == len(speed.by_seed):
-            ratios.append(Ratio(f"Mu-GRPO, {speed.name}", NAMES[BASELINE], known, BARS[speed.name]))
+            ratios.append(Ratio(f"speed of Mu-GRPO, {speed.name}", NAMES[BASELINE], known, BARS[speed.name]))
         else:
             missing[speed.name] = f"reached on {len(known)} of {len(speed.by_seed)} seeds, {BARS[speed.name]} required"
     return ratios, missing
