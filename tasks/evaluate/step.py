@@ -8,6 +8,7 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 from tasks.data.benchmarks import BenchmarkNote
+from tasks.errors import DeviceError
 from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, accuracy_facts, measure
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.process.interruption import save_on_sigterm
@@ -41,6 +42,7 @@ def evaluate_policy(
 
     Raises:
         DataError: there can be no response to a problem; see ``tokenise_all``.
+        DeviceError: the engine gave up a response.
         GateError: the verifier could not judge too large a share of the responses.
         Interrupted: SIGTERM came; the responses of completed calls are kept.
     """
@@ -113,12 +115,20 @@ def sample_problems(
     """Sample responses, and return them as rows of the samples table without verdicts.
 
     ``token_ids`` are those of the problems by prompt_id; ``lengths`` counts the responses.
+
+    Raises:
+        DeviceError: the engine gave up a response.
     """
     asked = {row["prompt_id"]: token_ids[row["prompt_id"]] for row in rows}
     requests = build_requests(asked, indices, "evaluate", seed)
     responses = engine.generate(requests, sampling, on_done)
-    if lengths is not None:
-        for response in responses:
+    for request, response in zip(requests, responses, strict=True):
+        if response.finish_reason == "missing":
+            raise DeviceError(
+                f"problem {request.prompt_id!r}: the engine gave up a response, which would count as wrong. Start the "
+                "same command again: it continues after the last saved part."
+            )
+        if lengths is not None:
             lengths.add(response.token_ids, response.finish_reason)
     texts = decode(tokenizer, responses)
     per_request = (row for row in rows for _ in indices)

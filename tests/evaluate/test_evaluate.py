@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.errors import DataError, GateError
+from tasks.errors import DataError, DeviceError, GateError
 from tasks.evaluate.metrics import (
     CORRECT,
     GREEDY,
@@ -25,6 +25,8 @@ from tasks.evaluate.metrics import (
 )
 from tasks.evaluate.statistics import interval
 from tasks.evaluate.step import answer_classes, evaluate_policy
+from tasks.rollout.engine import MISSING
+from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
@@ -194,3 +196,11 @@ def test_a_problem_without_room_is_named_before_any_other_is_sampled(small: tupl
     with pytest.raises(DataError, match="60 tokens and max_new_tokens 8 exceed"):
         evaluate_policy(working, settings, VERIFY, policy, held_out, 0)
     assert working.progress.newest("samples") is None
+
+
+def test_a_response_that_the_engine_gives_up_is_no_wrong_answer(small: tuple[Store, ArtifactRef], monkeypatch) -> None:
+    store, policy = small
+    generate = TransformersEngine.generate
+    monkeypatch.setattr(TransformersEngine, "generate", lambda *asked: [*generate(*asked)[:-1], MISSING])
+    with pytest.raises(DeviceError, match=r"problem 'L1:.*': the engine gave up a response"):
+        evaluate_policy(store, EVALUATE, VERIFY, policy, prepare_held_out(store, PROMPTS, 5), 0)
