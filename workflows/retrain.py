@@ -1,6 +1,6 @@
 """Train a stored run again from stage k on: stage k on its stored rollouts, later stages on new ones.
 
-pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --from_stage 2 \
+pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --from_stage 3 \
     --overrides "optimize.preset=relaxed"
 """
 
@@ -30,7 +30,7 @@ def stages_from(
     verdicts: Artifact,
     **shared: Unpack[StageInputs],
 ) -> list[Artifact]:
-    """Train stage ``first`` and all later ones, and measure the stored and the new policies."""
+    """Train stage ``first``, from 1, and all later ones, and measure the stored and the new policies."""
     accuracies = [add_evaluation(policy, shared, f"evaluate-{number}") for number, policy in enumerate(policies)]
     retrained = optimize_policy(
         inputs=shared["optimize"],
@@ -38,11 +38,11 @@ def stages_from(
         policy=policies[-1],
         rollouts=rollouts,
         verdicts=verdicts,
-        stage=first,
+        stage=first - 1,
     )
-    policy = named(retrained, f"optimize-{first + 1}")
-    accuracies.append(add_evaluation(policy, shared, f"evaluate-{first + 1}"))
-    for number in range(first + 1, stages):
+    policy = named(retrained, f"optimize-{first}")
+    accuracies.append(add_evaluation(policy, shared, f"evaluate-{first}"))
+    for number in range(first, stages):
         made = stage(reference=policies[0], policy=policy, stage=number, **shared)
         policy, mean_accuracy = named(made, f"stage-{number + 1}")
         accuracies.append(mean_accuracy)
@@ -53,8 +53,8 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
     """Make the workflow for runs with a number of stages: ``retrain`` with four, else ``retrain_<stages>``."""
 
     @unpack_options(**OPTIONS)
-    def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
-        opened = open_run(updates_per_rollout=0, trained_from=from_stage, algorithm=algorithm, **options)
+    def graph(from_stage: int = 1, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
+        opened = open_run(updates_per_rollout=0, from_stage=from_stage, algorithm=algorithm, **options)
         run = named(opened, "open-run")
         shared = prepare_shared_inputs(run)
         stored = named(find_stage(inputs=run.run, training=shared["training"], algorithm=algorithm), "stored-stage")
@@ -70,7 +70,7 @@ def make_workflow(stages: int) -> PythonFunctionWorkflow:
         return named(close_run(inputs=run.run, report=page), "close-run")
 
     graph.__name__ = graph.__qualname__ = "retrain" if stages == STAGES else f"retrain_{stages}"
-    graph.__doc__ = f"Train a stored run of {pluralize(stages, 'stage')} again, from ``from_stage`` (from 0) on."
+    graph.__doc__ = f"Train a stored run of {pluralize(stages, 'stage')} again, from ``from_stage`` on."
     return workflow(graph)
 
 

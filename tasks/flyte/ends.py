@@ -136,14 +136,14 @@ class OpenRun(NamedTuple):
 def open_run(
     updates_per_rollout: int,
     arm: str = "",
-    trained_from: int = 0,
+    from_stage: int = 1,
     algorithm: str = "",
     **options: Unpack[RunOptions],
 ) -> OpenRun:
     """Resolve and check the settings of a run, and open its store.
 
     ``updates_per_rollout`` 0 stands for all updates of a stage. ``arm`` holds overrides that are applied before the
-    user's. Stages before ``trained_from`` belong to the stored run that ``find_stage`` finds for ``algorithm``.
+    user's. Stages before ``from_stage`` belong to the stored run that ``find_stage`` finds for ``algorithm``.
 
     Raises:
         SettingsError: a setting is wrong; nothing has run yet.
@@ -180,8 +180,8 @@ def open_run(
     opened = open_store(settings.store)
     sweep(opened.root)
     verdicts = ""
-    if trained_from:  # The verdicts descend from all that the stored run made before.
-        after = trained_policies(opened, find_retrainable(opened, settings, algorithm), trained_from)[-1]
+    if from_stage != 1:  # The verdicts descend from all that the stored run made before.
+        after = trained_policies(opened, find_retrainable(opened, settings, algorithm), from_stage)[-1]
         verdicts = after.parents["verdicts"][0].digest
     operation = settings.named_operation(verdicts)
     store, seed = opened.ref, settings.seed
@@ -221,8 +221,8 @@ def open_run(
         optimize=inputs(OptimizeInputs, settings=settings.optimize),
         alternate=inputs(AlternateInputs),
         study=inputs(StudyInputs, evaluate=[measure.evaluation for measure in benchmark_measures]),
-        report=inputs(ReportInputs, settings=settings, trained_from=trained_from),
-        run=inputs(RunInputs, settings=settings, trained_from=trained_from, started=process().started),
+        report=inputs(ReportInputs, settings=settings, trained_from=from_stage - 1),
+        run=inputs(RunInputs, settings=settings, trained_from=from_stage - 1, started=process().started),
     )
 
 
@@ -322,7 +322,7 @@ def find_stage(inputs: RunInputs, training: Artifact, algorithm: str) -> StoredS
     """
     store = Store(inputs.store)
     report = find_retrainable(store, inputs.settings, algorithm)
-    *before, after = trained_policies(store, report, inputs.trained_from)
+    *before, after = trained_policies(store, report, inputs.trained_from + 1)
     check_training_set(store, after, training)
     logger().info("retrain: from stage %d of %s (%s)", len(before), report.ref, report.known_facts["algorithm"])
     return StoredStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])

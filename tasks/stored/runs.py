@@ -127,7 +127,7 @@ def check_training_set(store: Store, policy: Manifest, training: ArtifactRef) ->
 def trained_policies(store: Store, report: Manifest, stage: int | None = None) -> list[Manifest]:
     """Return the policies of a finished run, the base policy first.
 
-    ``stage`` is the number, from 0, of the stage whose policy is the last one to return; None stands for all stages.
+    ``stage`` is the number, from 1, of the stage whose policy is the last one to return; None stands for all stages.
 
     Raises:
         ArtifactError: a policy or an evaluation of the run is missing.
@@ -136,10 +136,10 @@ def trained_policies(store: Store, report: Manifest, stage: int | None = None) -
     run = run_lineage(store, report)
     policies = run.policies(max(run.evaluated_policies(report), key=lambda policy: policy.known_facts["stage"]))
     stages = len(policies) - 1
-    if stage is not None and not 0 <= stage < stages:
-        allowed = f"0 to {stages - 1}" if stages > 1 else "0"
+    if stage is not None and not 1 <= stage <= stages:
+        allowed = f"1 to {stages}" if stages > 1 else "1"
         raise DataError(f"stage {stage}: the stored run has {stages}; allowed: {allowed}.")
-    return policies if stage is None else policies[: stage + 2]
+    return policies if stage is None else policies[: stage + 1]
 
 
 def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> ArtifactRef:

@@ -76,9 +76,9 @@ def test_a_second_execution_finds_every_step_in_the_cache(driven: Propeller, pod
 def test_an_unrolled_part_makes_the_same_artifacts_as_the_command(driven: Propeller, pods: Pods, here: Runner) -> None:
     """The last stage of the stored run, trained anew with another objective."""
     changes = f"{CHANGES} optimize.preset=reinforce"
-    here.made("retrain", "--from_stage", "3", "--overrides", changes)
+    here.made("retrain", "--from_stage", "4", "--overrides", changes)
     before = len(driven.attempts)
-    driven.run(retrain.name, inputs(retrain, pods.bucket, changes, from_stage=3))
+    driven.run(retrain.name, inputs(retrain, pods.bucket, changes, from_stage=4))
     pods_of = {function_of(attempt.task) for attempt in driven.attempts[before:]}
     assert {"stages_from", "optimize", "evaluate"} <= pods_of
     assert not {"generate", "prepare_policy"} & pods_of

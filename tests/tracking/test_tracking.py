@@ -167,7 +167,7 @@ def test_a_run_that_continues_a_stored_one_has_another_id(tmp_path: Path) -> Non
 
     settings = RunSettings.read(CONFIG).result_values()
     make_finished_run(Store.open(tmp_path), preset="mu_grpo", settings=settings)
-    first = name(trained_from=1)
+    first = name(from_stage=2)
     make_finished_run(Store.open(tmp_path), preset="relaxed", settings=settings)
-    assert name(trained_from=1, algorithm="mu_grpo") == first
-    assert len({name(), first, name(trained_from=1)}) == 3
+    assert name(from_stage=2, algorithm="mu_grpo") == first
+    assert len({name(), first, name(from_stage=2)}) == 3

@@ -66,8 +66,8 @@ def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
         ("evaluation", [*SHORT, NONE_HELD_OUT], "held_out with prompts.held_out_share 0, so it has no problems;"),
         ("evaluation", [*SHORT, PROGRAMS], "verify.kind: math with prompts.arithmetic.as_code true; allowed: code"),
         ("rescore", ["--seed", "2", "--verify", '{"kind": "code"}'], "allowed: math or function."),
-        ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
-        ("retrain_2", ["--seed", "2", "--from_stage", "-1", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
+        ("retrain_2", ["--seed", "2", "--from_stage", "3", "--algorithm", "mu_grpo"], "allowed: 1 to 2."),
+        ("retrain_2", ["--seed", "2", "--from_stage", "0", "--algorithm", "mu_grpo"], "allowed: 1 to 2."),
         (
             "retrain_2",
             ["--seed", "2", "--overrides", "policy.tiny.layers=3 rollout.max_new_tokens=12"],
