@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tasks.errors import SettingsError
 from tasks.process.resident import load_resident
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure an engine
@@ -124,9 +125,19 @@ def engine_of(folder: Path, policy_digest: str, settings: "EngineSettings") -> E
 
 
 def load_engine(folder: Path, settings: "EngineSettings", colocated: bool = False) -> Engine:
-    """Load an engine, which the caller closes; see ``Engine.load``."""
+    """Load an engine, which the caller closes; see ``Engine.load``.
+
+    Raises:
+        SettingsError: the module or the class of the engine is not found; or see ``Engine.load``.
+    """
     if torch.cuda.is_initialized():
         gc.collect()
         torch.cuda.empty_cache()  # An engine in another process needs the memory that training has cached here.
-    loaded: Engine = resolve_name(settings.path).load(folder, settings, colocated)
-    return loaded
+    try:
+        engine: type[Engine] = resolve_name(settings.path)
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(
+            f"engine.kind: {settings.kind} is {settings.path}, which cannot be imported: {error}. To fix it: install "
+            "its package, or add its folder to PYTHONPATH; in a pod, the image needs it."
+        ) from error
+    return engine.load(folder, settings, colocated)

@@ -178,6 +178,9 @@ def test_a_new_engine_is_a_class_of_settings(tmp_path: Path) -> None:
 
     settings = EngineSettings.parse({"kind": "own", "tensor_parallel": 2, "beams": 3})
     assert isinstance(load_engine(tmp_path, settings), Own)
+    OwnSettings.path = "nowhere:Own"
+    with pytest.raises(SettingsError, match=r"own is nowhere:Own, which cannot be imported.*PYTHONPATH"):
+        load_engine(tmp_path, settings)
     del settings, OwnSettings
     gc.collect()
     assert set(EngineSettings.kinds()) == {"transformers", "vllm"}
