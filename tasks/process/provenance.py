@@ -9,6 +9,7 @@ import uuid
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,6 +106,18 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return head if head.endswith("+") or not untracked else f"{head}+"
+
+
+def uncommitted_change() -> tuple[str, float] | None:
+    """Return the file in tasks/ that was changed last without a commit, and when, in Unix seconds; None without one."""
+    root = Path(__file__).parents[2]
+    if not commit().endswith("+") or not (root / ".git").exists():
+        return None
+    status = ("git", "status", "--porcelain", "--untracked-files=all", "tasks")
+    lines = subprocess.run(status, cwd=root, capture_output=True, text=True, check=False).stdout.splitlines()
+    files = [root / line[3:].rpartition(" -> ")[2] for line in lines]
+    times = {str(file.relative_to(root)): file.stat().st_mtime for file in files if file.is_file()}
+    return max(times.items(), key=itemgetter(1), default=None)
 
 
 def image_tag() -> str:

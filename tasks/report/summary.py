@@ -3,14 +3,14 @@
 import shlex
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import Self
 
 from pydantic import Field, ValidationError
 
 from tasks.formats import duration, label, number, percent, percent_range, share, share_with_interval
-from tasks.process.provenance import execution, waits
+from tasks.process.provenance import execution, uncommitted_change, waits
 from tasks.report.history import EvaluatedPolicy, History, Result, load_finished, load_history
 from tasks.report.ledger import Ledger, make_ledger, union_seconds
 from tasks.report.tables import TERMINAL_WIDTH, text_table
@@ -18,6 +18,7 @@ from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SUMMARY_FILE, VERDICTS_FILE
 from tasks.store.lineage import ancestry
+from tasks.store.records import Manifest
 from tasks.store.tables import read_table
 
 
@@ -32,6 +33,8 @@ class Execution(FlyteModel):
     """Seconds since the start of the first process of the execution."""
     waited: float = 0.0
     """Seconds in which the execution only waited for another execution with the same work."""
+    outdated: str = ""
+    """Warning of results that the execution found and that are older than a change of the code; empty without any."""
 
     def __str__(self) -> str:
         waited = f", {duration(self.waited)} of it waiting for another run" if self.waited else ""
@@ -89,6 +92,8 @@ class RunSummary(FlyteModel):
         ]
         if self.execution:
             lines.append(f"now     {self.execution}")
+            if self.execution.outdated:
+                lines.append(_entry("code", self.execution.outdated))
         lines.append("")
         if self.report:
             lines.append(f"report  {shlex.quote(self.report)}")
@@ -126,9 +131,13 @@ class RunSummary(FlyteModel):
             parts.append(f"{sum(self.gpu_seconds.values()) / 3600:,.2f} GPU-hours")
         # No-break spaces keep each part on one line.
         text = ", ".join(part.replace(" ", "\xa0") for part in parts)
-        width, indent = TERMINAL_WIDTH - 1, " " * 8
-        wrapped = fill(text, width, initial_indent="time    ", subsequent_indent=indent, break_long_words=False)
-        return wrapped.replace("\xa0", " ")
+        return _entry("time", text).replace("\xa0", " ")
+
+
+def _entry(name: str, text: str) -> str:
+    """Return a named text of the summary, in lines that fit the terminal."""
+    width, indent = TERMINAL_WIDTH - 1, " " * 8
+    return fill(text, width, initial_indent=f"{name:<8}", subsequent_indent=indent, break_long_words=False)
 
 
 def make_summary(history: History, ledger: Ledger) -> RunSummary:
@@ -167,7 +176,26 @@ def execution_since(store: Store, report: ArtifactRef, started: float) -> Execut
     made = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
     all_waits = [*waits, *(wait for timings in made for wait in timings.waited)]
     waited = union_seconds(wait for wait in all_waits if wait[0] >= started)
-    return Execution(artifacts=len(manifests), made=len(made), seconds=max(0.0, time.time() - started), waited=waited)
+    return Execution(
+        artifacts=len(manifests),
+        made=len(made),
+        seconds=max(0.0, time.time() - started),
+        waited=waited,
+        outdated=_outdated(manifests),
+    )
+
+
+def _outdated(manifests: Iterable[Manifest]) -> str:
+    """Return a warning if a file of tasks/ that is not committed was changed after some of the artifacts were made."""
+    file, changed = uncommitted_change() or ("", 0.0)
+    tasks = dict.fromkeys(one.task for one in manifests if one.timings.process_started < changed)
+    if not tasks:
+        return ""
+    return (
+        f"{file} was changed, without a commit, after this run's results of {', '.join(sorted(tasks))} were made. No "
+        "step runs again for changed code, also not with --overwrite-cache: if the change can alter these results, "
+        "raise the cache version of their tasks in tasks/flyte/tasks.py, or use another store."
+    )
 
 
 class PolicyAccuracies(FlyteModel):

@@ -36,7 +36,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_a_preset_of_ones_own_trains(narrow: str) -> None:
+def test_a_preset_of_ones_own_trains_and_equals_the_fields_of_the_page(narrow: str) -> None:
     config = DOCS.parent / "configs/tiny-cpu.yaml"
     run = RunSettings.read(config, f"optimize.preset={narrow} optimize.responses_per_update=128")
     batch = batch_of([(1.0, [0.5, 1.05, 1.15]), (-1.0, [0.5, 1.05, 4.0])])
@@ -45,11 +45,8 @@ def test_a_preset_of_ones_own_trains(narrow: str) -> None:
     assert got.coefficient_T.tolist() == close([0.5, 1.05, 0, 0, -1.05, 0])
     assert int(got.denominator) == 2 * 8
     assert narrow in list(algorithms_table().columns[0].cells)
-
-
-def test_the_fields_of_the_page_are_the_same_preset(narrow: str) -> None:
     fields = yaml.safe_load(shown("A preset", "yaml"))["optimize"]
-    own = RunSettings.read(DOCS.parent / "configs/tiny-cpu.yaml", f"optimize.preset={narrow}").given()
+    own = run.given()
     other = RunSettings.merged(own | {"optimize": {**own["optimize"], "objective": {}, **fields}}, "")
     assert other.optimize.objective == RunSettings.merged(own, "").optimize.objective
 

@@ -1,12 +1,13 @@
 """The identity of the code covers every file that the package is made of."""
 
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from tasks.process import provenance
-from tasks.process.provenance import DATA_SUFFIXES
+from tasks.process.provenance import DATA_SUFFIXES, uncommitted_change
 from tools.cache_versions import ROOT
 
 
@@ -20,6 +21,20 @@ def test_another_file_of_the_package_is_other_code(name: str, tmp_path: Path, mo
         (tmp_path / name).write_text(text)
         identities.add(provenance.code.__wrapped__())
     assert len(identities) == 2
+
+
+def test_a_change_without_a_commit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    changed = tmp_path / "tasks" / "objective.py"
+    changed.parent.mkdir()
+    changed.touch()
+    for command in ("init", "add .", "-c user.name=a -c user.email=b commit -m c"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "tasks" / "process" / "provenance.py"))
+    monkeypatch.setattr(provenance, "commit", provenance.commit.__wrapped__)
+    assert uncommitted_change() is None
+    changed.write_text("b")
+    assert uncommitted_change() == ("tasks/objective.py", changed.stat().st_mtime)
 
 
 def test_the_files_of_the_package_have_the_suffixes_that_its_identity_covers() -> None:

@@ -239,5 +239,7 @@ def test_the_summary_says_what_the_execution_made(run, monkeypatch):
     with run.process("third"):  # It repeats the step of the last report.
         assert reported(run.store, summary_of(run), {}, run.evaluations) == report
     monkeypatch.setenv("FLYTE_INTERNAL_EXECUTION_ID", "third")
+    monkeypatch.setattr("tasks.report.summary.uncommitted_change", lambda: ("tasks/train/objective.py", started + 1))
     third = execution_since(run.store, report, started)
+    assert third.outdated.startswith("tasks/train/objective.py was changed")
     assert str(third).startswith(f"{everything} artifacts, 0 of them new, in ")

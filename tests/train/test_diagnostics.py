@@ -96,7 +96,8 @@ def test_the_row_does_not_depend_on_micro_batches(rows: list[Response], settings
         assert found == pytest.approx(known, rel=1e-10, abs=1e-12)
 
 
-def test_means_over_no_tokens_are_none() -> None:
+def test_means_over_no_tokens_are_none_and_of_huge_rewards_finite() -> None:
+    assert responses_of([[3e38, 3e38, math.nan]]).mean_reward(np.arange(3)) == pytest.approx(3e38)
     row = row_of([batch_of([(1.0, [1.0, 1.0])])], nav())
     absent = {name for name, value in row.items() if value is None}
     negative = {f"ratio_{name}_negative" for name in RATIOS}
@@ -144,9 +145,12 @@ def test_the_first_the_last_and_some_updates_between_store_examples(updates: int
     assert not len(gaps) or gaps.max() - gaps.min() <= 1
 
 
-def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> None:
+def test_the_marks_are_those_of_the_veto_and_change_neither_weights_nor_diagnostics(
+    small: Small, responses: Responses, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Found again from the stored log-probabilities, response by response."""
-    examples = train(small, responses, objective=SENSITIVE)[1].examples
+    _, noted, noted_weights = train(small, responses, objective=SENSITIVE)
+    examples = noted.examples
     assert [row["staleness"] for row in examples] == [0, 0, 1, 1, 2, 2]
     assert any(any(row["vetoed"]) for row in examples)
     chosen = settings(objective=SENSITIVE).objective.veto
@@ -160,15 +164,9 @@ def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> 
         assert row["ratio"] == pytest.approx((logp_T - behavior_T).exp().tolist(), rel=1e-6)
         assert len(row["response_token_ids"]) == len(logp_T)
     assert [row["ratio"] for row in examples[:2]] == [[1.0] * len(row["ratio"]) for row in examples[:2]]
-
-
-def test_examples_change_neither_weights_nor_diagnostics(
-    small: Small, responses: Responses, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, noted, noted_weights = train(small, responses, objective=SENSITIVE)
     monkeypatch.setattr("tasks.train.trainer.example_updates", lambda _: [])
     _, plain, weights = train(small, responses, objective=SENSITIVE)
-    assert (len(noted.examples), plain.examples) == (6, [])
+    assert (len(examples), plain.examples) == (6, [])
     assert plain.rows == noted.rows
     assert all(torch.equal(weights[name], noted_weights[name]) for name in weights)
 
@@ -212,7 +210,3 @@ def test_an_update_notes_a_group_in_which_the_veto_acts_or_else_one_that_teaches
         left_T = torch.tensor([place >= 3 - vetoed[row] for row in own for place in range(3)])
         examples.add(own, batch, replace(result_of(batch, settings().objective), vetoed_T=left_T))
     assert [(row["reward"], sum(row["vetoed"])) for row in examples.rows({})] == expected
-
-
-def test_the_mean_of_huge_rewards_is_finite() -> None:
-    assert responses_of([[3e38, 3e38, math.nan]]).mean_reward(np.arange(3)) == pytest.approx(3e38)
