@@ -62,7 +62,7 @@ def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, 
     return generate_shard
 
 
-@step("21", role="verify", judges=True, mapped=True)
+@step("22", role="verify", judges=True, mapped=True)
 def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Logic[Artifact]:
     """Judge every response of a stage."""
     from tasks.verify.step import verify_rollouts
@@ -85,7 +85,7 @@ def optimize(
     return optimize_stage
 
 
-@step("34", role="train", judges=True, trains=True, colocated=True)
+@step("35", role="train", judges=True, trains=True, colocated=True)
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
@@ -95,7 +95,7 @@ def alternate(
     return train_alternating
 
 
-@step("31", role="train", judges=True)
+@step("32", role="train", judges=True)
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:
@@ -105,7 +105,7 @@ def study(
     return run_study
 
 
-@step("27", role="evaluate", judges=True, mapped=True)
+@step("28", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
     """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import groupby
 from typing import Any
 
 import sympy
@@ -126,7 +127,7 @@ def _compare_values(gold: str, answer: str) -> Outcome:
     parsed = _parse(answer, with_bases, variables, with_case)
     if not parsed:
         return Outcome.NO_ANSWER
-    if not (parsed := [reading for reading in parsed if not _is_false(reading)]):
+    if not (parsed := [reading for reading in parsed if not _is_false(reading, r"\approx" in answer)]):
         return Outcome.WRONG
     if any(map(_is_condition, parsed)) and not any(isinstance(one, sympy.Eq) for one in reference):
         return Outcome.WRONG
@@ -237,15 +238,23 @@ def _scientific(answer: Any) -> Any:
     return exact if isinstance(exact, sympy.Integer) else sympy.Float(exact)
 
 
-def _is_false(answer: Any) -> bool:
-    """Return True if the answer has an equation of two different numbers, as 7 = 6; rounded numbers may differ."""
-    return any(
-        isinstance(item, sympy.Eq)
-        and all(side.is_number and not side.has(AppliedUndef) for side in item.args)
-        and not _about_equal(*item.args)
-        and not _about_equal(*map(_without_percent, item.args))
-        for item in _items(answer)
-    )
+def _is_false(answer: Any, is_rounded: bool) -> bool:
+    r"""Return True if equations say that different numbers are equal, as 7 = 6 and 7 = x = 6; rounded ones may differ.
+
+    With ``is_rounded`` this is so for terms of the same letters too: ``2n \approx 3n`` would be two answers.
+    """
+    for item in answer.args if isinstance(answer, FiniteSet | sympy.Tuple) else (answer,):
+        for is_equation, chain in groupby(_items(item), lambda one: isinstance(one, sympy.Eq)):
+            firsts: dict[frozenset[Any], Any] = {}
+            for side in (side for one in chain if is_equation for side in one.args if isinstance(side, sympy.Expr)):
+                letters = frozenset(side.free_symbols)
+                if side.has(AppliedUndef) or (letters and (side in letters or not is_rounded)):
+                    continue
+                place = {one: 1 + sympy.Float(index) / 7 for index, one in enumerate(sorted(letters, key=str), 1)}
+                sides = [one.xreplace(place) for one in (firsts.setdefault(letters, side), side)]
+                if not (_about_equal(*sides) or _about_equal(*map(_without_percent, sides))):
+                    return True
+    return False
 
 
 def _is_condition(answer: Any) -> bool:

@@ -161,7 +161,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"P(A\cap B)=\frac12", {C: ["0.5", r"P(A\cap B)=0.5"], W: [r"P(A\cap B)=\frac13"]}),
     ("0.5", {N: [r"P(A\cap B)=1, P(A\cup B)=0.5", r"P(A\cap B)=1 \text{ and } P(A\cup B)=0.5", r"P(A\cap B=0.5)"]}),
     (r"\pi", {C: ["\u03c0"], W: [r"x = \pi = 3.14", r"\pm\pi\text{ cm}", r"\pi\text{ if n is odd}"]}),
-    ("3.14", {C: [r"x = \pi = 3.14"]}),
+    ("3.14", {C: [r"x = \pi = 3.14"], W: [r"2 \approx x \approx 3.14", r"(2 \approx x \approx 3.14)"]}),
     (r"\sqrt3+\sqrt7", {C: [r"x=\sqrt3+\sqrt7=\sqrt{10+2\sqrt{21}}"], W: [r"\frac{4377802}{1000000}=\sqrt3+\sqrt7"]}),
     # no infinite expression equals a number, although sympy says so
     *(
@@ -181,7 +181,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"m\frac{dv}{dt}+bv=f", {C: [r"bv+m\frac{dv}{dt}=f"], W: ["bv=f", r"m\frac{dv}{dx}+bv=f"]}),
     (r"-L\frac{dI}{dt}", {W: ["0", r"-L\frac{dq}{dt}"]}),
     ("y''-5y'+6y=0", {C: ["y''+6y=5y'", r"y^{\prime \prime}-5y^{\prime}+6y=0"], W: ["y''+y'=0"]}),
-    ("f'(x)=2x", {C: ["2x", "f'(x)=x+x"], W: ["f(x)=2x", "f''(x)=2x"]}),
+    ("f'(x)=2x", {C: ["2x", "f'(x)=x+x"], W: ["f(x)=2x", "f''(x)=2x", r"3x \approx 2x"]}),
     (r"y=c_1\cos 2x+c_2\sin 2x+x", {W: [r"y=c_1\cos 3x+c_2\sin 3x+x"]}),  # which is not solved for x
     (r"\cos(\pi)=-1, \sin(\pi)=0", {C: [r"\cos\pi=-1, \sin\pi=0"]}),
     (r"m+n-\gcd(m,n)", {C: [r"n+m-\operatorname{gcd}\left(n, m\right)"], W: ["m+n-1", "m+n"]}),
