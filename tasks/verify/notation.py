@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from tasks.verify.words import FUNCTIONS, is_word
 
-_PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
+_PLAIN = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
 """A group in braces, which may hold two more levels of groups."""
 _ROW = r"(?<!\\)"
@@ -132,10 +132,12 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("a number in a style is a number", rf"\{{\s*{_STYLE}\s*([^{{}}]*)\}}", _unwrap_style),
     (
         "sizes and styles are not mathematics",
-        r"\\(?:bf|it|sf|tt|sl|(?:display|text|script)style|boldmath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge|limits)"
+        r"\\(?:bf|it|sf|tt|sl|(?:display|text|script)style|boldmath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge|limits"
+        r"|[bB]igg?[lmr]?|middle)"
         r"(?![a-zA-Z])",
         " ",
     ),
+    ("braces have names too", r"\\([lr])brace(?![a-zA-Z])", lambda found: r"\{" if found[1] == "l" else r"\}"),
     ("a line of a matrix may end with a distance", r"\\\\\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\ "),
     ("all of these are text", r"\\(?:hbox|textsf|texttt|textsc|textup|textsl|mathsf|mathtt)(?=\s*\{)", r"\\text"),
     (

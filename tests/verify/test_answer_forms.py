@@ -29,7 +29,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"0.\overline{3}", {C: ["1/3", r".\overline{3}", r"0.\bar 3", r"0.\overline{33}", r"0.\dot3"], W: ["0.3", "3"]}),
     ("1/6", {C: [r"0.1\overline{6}", r"0.16\overline{6}", r".1\overline{6}"], W: [r"0.\overline{16}", "0.6"]}),
     (r"\frac{\pi}{2}", {C: [r"\frac\pi2", r"\frac\pi{2}"], W: [r"\frac\pi3"]}),
-    ("1", {C: [r"0.\overline{9}"]}),
+    ("1", {C: [r"0.\overline{9}", "\uff11"]}),
     (r"\overline{AB}", {C: [r"\overline{AB}"]}),
     # spaces between thousands
     (r"10\;000", {C: ["10000", r"10\,000", "10{}000"], W: ["0"]}),
@@ -60,7 +60,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("10", {C: [r"\binom52", r"\tbinom{5}{2}", r"{5\choose2}", r"2\ast5", r"10^\circ F"]}),
     ("5", {C: [r"\color{red}5", r"5\hspace{1cm}", r"5{\rm cm}", r"\Large 5", r"5\textsf{ cm}", r"\implies 5", "5=x"]}),
     (r"\frac{x+1}{2}", {C: [r"{x+1\over2}", r"x+1\over2", r"\nicefrac{x+1}{2}"]}),
-    ("(0,1)", {C: [r"x>0\land x<1", "(0.,1.)"]}),
+    ("(0,1)", {C: [r"x>0\land x<1", "(0.,1.)", r"\Bigl(0, 1\Bigr)"]}),
     (r"(\ln 2+\pi,\infty)", {C: ["(ln(2)+pi, infty)"]}),
     ("1", {C: ["⅓+⅔", "¼+¾", "⅕+⅘", "⅖+⅗", "⅙+⅚", "⅛+⅞", "⅜+⅝", "½*2", "⅐*7", "⅑*9", "⅒*10"]}),
     (r"\sqrt[3]{x_1}", {C: ["\u221b(x\u2081)"]}),
@@ -100,7 +100,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     ("(0,1]", {C: ["]0,1]", r"x>0 \text{ and } x\le1"], W: ["[0,1[", "x>0, x<1", r"x>0, x\ge1"]}),
     (
         "(1,2)",
-        {C: ["(1,2)", r"\{1,2\}", "y=2, x=1", r"\langle 1,2\rangle"], W: ["(2,1)", "y=1, x=2"]},
+        {C: ["(1,2)", r"\lbrace1,2\rbrace", r"\{1,2\}", "y=2, x=1", r"\langle 1,2\rangle"], W: ["(2,1)", "y=1, x=2"]},
     ),  # an open interval or a point, as the other side needs
     # units are taken off and not compared
     (r"5\text{ cm}", {C: [r"5\text{ cm}", "5", r"5\text{ m}"], W: [r"6\text{ cm}"]}),
