@@ -40,8 +40,8 @@ _COLLECT_SECONDS = 0.005
 _LONGEST_WAIT = 3600.0
 """Longest wait for workers at once, in seconds; the system refuses one of weeks."""
 _ROOT = Path(__file__).parents[2]
-_SECRET = re.compile(r"^(FLYTE_)?AWS_|KEY|TOKEN|SECRET|PASSWORD")
-"""Names of variables that a judge of answers or programs, which reads what a policy wrote, does not get."""
+_SECRET = re.compile(r"^((FLYTE_)?AWS_|[^=]*(KEY|TOKEN|SECRET|PASS|CREDENTIAL))|://[^/\s]*@", re.IGNORECASE)
+"""Variables, as NAME=value, that a judge of answers or programs, which reads what a policy wrote, does not get."""
 
 VerifierInput = tuple[str, str | None] | tuple[str, str | None, str]
 """Gold answer, response, and, if a user's function judges, the prompt."""
@@ -277,14 +277,18 @@ class _Worker:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         path = os.pathsep.join(filter(None, [str(_ROOT), _check(settings), os.environ.get("PYTHONPATH")]))
         own = {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}  # sympy's order of terms follows hashes
-        secrets = [] if self._kind.find is None else list(filter(_SECRET.search, os.environ))
+        given = {
+            name: value
+            for name, value in os.environ.items()
+            if self._kind.find is None or not _SECRET.search(f"{name}={value}")
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tasks.verify.worker", str(os.getpid()), settings.model_dump_json()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             process_group=0,  # One signal ends it with all that it forked.
-            env={name: value for name, value in os.environ.items() if name not in secrets} | own,
+            env=given | own,
         )
         assert self._process.stdin
         assert self._process.stdout

@@ -29,7 +29,7 @@ def test_equal_pairs_are_checked_and_written_once(monkeypatch):
 
 
 def test_no_worker_without_something_to_check(monkeypatch):
-    monkeypatch.setenv("WANDB_API_KEY", "a secret")
+    monkeypatch.setattr("os.environ", {**os.environ, "WANDB_API_KEY": "a secret", "PROXY": "http://me:secret@host"})
     with Verifier(settings(max_answer_characters=10)) as verifier:
         assert verifier.verify([]) == []
         none, long = verifier.verify([("?", "no box"), ("42", boxed("4" * 11))])
@@ -38,7 +38,7 @@ def test_no_worker_without_something_to_check(monkeypatch):
         assert judge_pids(verifier) == workers_of() == []
         verifier.verify([("42", boxed("42"))])
         (judge,) = judge_pids(verifier)  # not more workers than answers
-        assert "WANDB_API_KEY" not in psutil.Process(judge).environ()
+        assert psutil.Process(judge).environ().keys().isdisjoint(["WANDB_API_KEY", "PROXY"])
 
 
 def test_workers_that_are_started_are_ready_and_a_dead_one_is_replaced():
