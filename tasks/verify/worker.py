@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tasks.formats import printable
 from tasks.verify.code.confine import die_with
 from tasks.verify.code.launcher import DIGITS
 from tasks.verify.verdicts import Judgement, Outcome
@@ -38,8 +39,6 @@ _FORMS = (
 """Gold answers, each with a right and a wrong answer, that a worker judges before it forks judges, so that the caches
 of the parser are filled for all of them."""
 _STOPS = (signal.SIGINT, signal.SIGTERM)
-_LONGEST_ERROR = 2000
-"""Most characters of a traceback in a judgement, from its end; with escapes they fit into one write to a pipe."""
 
 Judge = Callable[..., tuple[Judgement, bool]]
 """A function from a job's texts to the judgement, and whether the judge must be replaced."""
@@ -221,8 +220,9 @@ def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_
         struct.pack("<f", reward)  # Rewards are stored as 32-bit floats; this raises if the number is too large.
         return Judgement(Outcome.CORRECT if reward >= correct_from else Outcome.WRONG, reward)
     except BaseException as error:  # Such as SystemExit, and the panics of libraries in Rust.
+        # The message can be a response: its middle is cut, so that it fits into one write to a pipe.
         text = "".join(traceback.format_exception(error)).rstrip().encode("ascii", "backslashreplace").decode()
-        return Judgement(Outcome.CRASHED, None, text[-_LONGEST_ERROR:])
+        return Judgement(Outcome.CRASHED, None, printable(text))
 
 
 def _limit_memory(memory_mib: int) -> None:
