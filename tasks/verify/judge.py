@@ -246,13 +246,13 @@ def _is_false(answer: Any, is_rounded: bool) -> bool:
     for item in answer.args if isinstance(answer, FiniteSet | sympy.Tuple) else (answer,):
         for is_equation, chain in groupby(_items(item), lambda one: isinstance(one, sympy.Eq)):
             firsts: dict[frozenset[Any], Any] = {}
-            for side in (side for one in chain if is_equation for side in one.args if isinstance(side, sympy.Expr)):
+            for side in (side for one in chain if is_equation for side in one.args):
                 letters = frozenset(side.free_symbols)
-                if side.has(AppliedUndef) or (letters and (side in letters or not is_rounded)):
+                if side.has(AppliedUndef) or side in letters or not (side.is_number or is_rounded):
                     continue
-                place = {one: 1 + sympy.Float(index) / 7 for index, one in enumerate(sorted(letters, key=str), 1)}
-                sides = [one.xreplace(place) for one in (firsts.setdefault(letters, side), side)]
-                if not (_about_equal(*sides) or _about_equal(*map(_without_percent, sides))):
+                place = {letter: 1 + sympy.Float(i) / 7 for i, letter in enumerate(sorted(letters, key=str), 1)}
+                pair = [one.xreplace(place) for one in (firsts.setdefault(letters, side), side)]
+                if not (_about_equal(*pair) or _about_equal(*map(_without_percent, pair))):
                     return True
     return False
 
@@ -275,7 +275,9 @@ def _is_infinite(answer: Any) -> bool:
 
 
 def _about_equal(left: Any, right: Any) -> bool:
-    """Return True if two numbers are equal, or almost equal if one of them is rounded."""
+    """Return True if two numbers are equal, or almost equal if one of them is rounded; matrices have to be equal."""
+    if not (left.is_number and right.is_number):
+        return bool(left == right)
     left, right = (side.replace(sympy.UnevaluatedExpr, lambda value: value) for side in (left, right))
     a, b, difference = left.evalf(), right.evalf(), (left - right).evalf(chop=True)
     if left == right or a == b or difference == 0:

@@ -48,7 +48,7 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"1-\frac{1}{2^{2023}}", {C: [r"\frac{2^{2023}-1}{2^{2023}}"], W: [r"1-\frac{1}{2^{2022}}"]}),
     (r"1-\frac{1}{2023!}, 2", {C: [r"2, 1-\frac{1}{2023!}"], W: [r"1-\frac{1}{2024!}, 2"]}),
     (r"10^{-9}x", {W: [r"2\times 10^{-9}x"]}),
-    ("0", {C: ["x+y=0"], W: ["1e-9", "2x-3y+5=0"]}),
+    ("0", {C: ["x+y=0"], W: ["1e-9", "2x-3y+5=0", r"1 \approx\begin{matrix}1&2\end{matrix}\approx 0"]}),
     # bases; without one the problem says it
     ("2516_8", {C: [r"(2516)_{8}", "2516"], W: ["2516_7"]}),
     (r"\{101_2, 7\}", {W: [r"\{101_3, 7\}"]}),
