@@ -22,7 +22,7 @@ from tasks.store.tables import ROWS_AT_ONCE, SAMPLES, UNJUDGED_SAMPLES, read_tab
 from tasks.tracking import open_tracker
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
 from tasks.verify.step import verifier_input
-from tasks.verify.verdicts import Outcome
+from tasks.verify.verdicts import FAILURES, Outcome
 
 
 @save_on_sigterm
@@ -89,7 +89,7 @@ def evaluate_policy(
                 sample.update(vars(verdict))
             check_failures(samples, verify, len(samples))
             sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
-            classes = answer_classes(sampled, verifier) if note.answer_type == "math" else None
+            classes = answer_classes(sampled, verifier, f"{title} maj@{k}") if note.answer_type == "math" else None
         write_table(draft.path / SAMPLES_FILE, samples, SAMPLES, ROWS_AT_ONCE)
         metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
@@ -147,11 +147,12 @@ def sample_problems(
     ]
 
 
-def answer_classes(samples: Sequence[Mapping[str, Any]], verifier: Verifier) -> list[int]:
+def answer_classes(samples: Sequence[Mapping[str, Any]], verifier: Verifier, title: str = "") -> list[int]:
     """Return the class of every sample's answer: ``CORRECT``, ``NO_VOTE``, or a number from 1 on for wrong ones.
 
     Samples hold their verdicts; those without a judged answer have no vote. For each problem the first wrong answer
-    without a class starts one, and the verifier tells which of the other wrong answers equal it.
+    without a class starts one, and the verifier tells which of the other wrong answers equal it. An answer whose
+    comparison fails has a class of its own, because its other comparisons would take as long.
     """
     wrong = [
         (str(sample["prompt_id"]), sample["extracted"] or "") if sample["outcome"] is Outcome.WRONG else None
@@ -162,17 +163,22 @@ def answer_classes(samples: Sequence[Mapping[str, Any]], verifier: Verifier) -> 
         left.setdefault(name, []).append(answer)
     classes: dict[tuple[str, str], int] = {}
     number = 0
-    while left := {name: answers for name, answers in left.items() if answers}:
-        number += 1
-        firsts = {name: answers.pop(0) for name, answers in left.items()}
-        asked = [(name, answer) for name, answers in left.items() for answer in answers]
-        pairs = [(firsts[name], rf"\boxed{{{answer}}}") for name, answer in asked]
-        found = verifier.verify(pairs, "") if pairs else []
-        classes |= dict.fromkeys(firsts.items(), number)
-        for (name, answer), verdict in zip(asked, found, strict=True):
-            if verdict.outcome is Outcome.CORRECT:
-                classes[name, answer] = number
+    with bar(title, sum(map(len, left.values()))) as progress:
+        while left := {name: answers for name, answers in left.items() if answers}:
+            equal = number = number + 1
+            firsts = {name: answers.pop(0) for name, answers in left.items()}
+            asked = [(name, answer) for name, answers in left.items() for answer in answers]
+            pairs = [(firsts[name], rf"\boxed{{{answer}}}") for name, answer in asked]
+            found = verifier.verify(pairs, "") if pairs else []
+            classes |= dict.fromkeys(firsts.items(), equal)
+            for (name, answer), verdict in zip(asked, found, strict=True):
+                if verdict.outcome in FAILURES:
+                    number += 1
+                elif verdict.outcome is not Outcome.CORRECT:
+                    continue
+                classes[name, answer] = equal if verdict.outcome is Outcome.CORRECT else number
                 left[name].remove(answer)
+            progress.reach(len(classes))
     votes = {Outcome.CORRECT: CORRECT}
     return [
         classes[answer] if answer else votes.get(sample["outcome"], NO_VOTE)

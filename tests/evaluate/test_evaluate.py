@@ -31,6 +31,7 @@ from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettin
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.verify.pool import Verifier
+from tasks.verify.verdicts import Outcome
 from tests.data.hub import lines
 from tests.prepared import EVALUATE, PROMPTS, VERIFY, prepare_held_out, prepare_measured
 
@@ -74,10 +75,12 @@ def test_equal_answers_vote_together_however_they_are_written() -> None:
     samples = sampled("a", ["0.5", "7", r"\frac{14}{2}", "7.0", "8", "hello there"]) + sampled("b", ["7", "3"])
     samples.append({"prompt_id": "b", "response": "no box"})
     golds = [r"\frac{1}{2}"] * 6 + ["3"] * 3
-    with Verifier(VerifySettings(workers=1)) as verifier:
+    with Verifier(VerifySettings.parse({"workers": 1, "deadline_seconds": 0.5})) as verifier:
         verdicts = verifier.verify([(gold, one["response"]) for gold, one in zip(golds, samples, strict=True)])
-        classes = answer_classes([one | vars(made) for one, made in zip(samples, verdicts, strict=True)], verifier)
-    assert classes == [CORRECT, 1, 1, 1, 2, 3, 1, CORRECT, NO_VOTE]
+        judged = [one | vars(made) for one, made in zip(samples, verdicts, strict=True)]
+        slow = {"prompt_id": "a", "extracted": "9!!!!!", "outcome": Outcome.WRONG}  # No comparison with it ends.
+        classes = answer_classes([*judged, slow, slow], verifier)
+    assert classes == [CORRECT, 1, 1, 1, 3, 4, 1, CORRECT, NO_VOTE, 2, 2]
     assert majority(np.array([classes[:6]])) == [0.0]
 
 
