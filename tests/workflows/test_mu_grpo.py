@@ -154,7 +154,7 @@ def test_another_benchmark_runs_nothing_else(finished: Finished, tmp_path: Path)
     policies = ("base", "stage 1", "stage 2")
     assert steps(told) == [
         "mine gold answers",
-        *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify")),
+        *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify", " maj@3")),
     ]
     summaries = [run.summary for run in all_runs(finished.store)]
     (summary,) = (one for one in summaries if len(one.last.evaluations) == 2)
