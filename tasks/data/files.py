@@ -33,6 +33,8 @@ _START = 4096
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _AROUND = re.compile(r"^[\s$]+|(?:\s|(?<!\\)\$)+$")
 """Spaces and dollar signs around a formula; a dollar sign after a backslash belongs to it, as in ``5\\$``."""
+_SOLUTIONS = {"boxed": re.compile(r"(?<![\\\w])[A-Za-z]{2,} .*\\boxed\b", re.DOTALL), "hashes": re.compile("####")}
+"""Signs of a solution where the answer alone is asked for, by the value of ``source.gold`` that reads it."""
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
 """Decimal exponents of the numbers that are written without an exponent."""
@@ -189,9 +191,9 @@ def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
             fields[source.answer] = json.dumps(answers, ensure_ascii=False, default=str)
         text = _text_of(fields, source.answer, source, several=True)
         digest = hashlib.sha256((messages or prompt).encode()).hexdigest()  # ValueError for half of a surrogate pair.
+        answer = _gold(text, source, kind)
     except ValueError as error:
         return partial, str(error)
-    answer = _gold(text, source, kind)
     if not answer:
         return partial, f"{source.answer} holds no answer for source.gold {source.gold}: {text[:80]!r}"
     name = partial.get("prompt_id") or digest[:16]
@@ -265,7 +267,10 @@ def _how_to_name(fields: Mapping[str, Any], field: str, source: SourceSettings) 
 
 
 def _gold(text: str, source: SourceSettings, kind: str) -> str:
-    """Return the gold answer in the text of a field; empty if there is none."""
+    """Return the gold answer in the text of a field; empty if there is none.
+
+    Raises ValueError for a whole solution, to which no right answer would be equal.
+    """
     if source.gold == "hashes":
         # 1,234 is one number in GSM8K, but math-verify reads it as two numbers. Other commas separate items.
         text = _THOUSANDS.sub("", text.rpartition("####")[2]) if "####" in text else ""
@@ -273,6 +278,11 @@ def _gold(text: str, source: SourceSettings, kind: str) -> str:
         text = extract(text).answer or ""
     elif source.gold == "livecodebench" or kind != "math":
         return text
+    elif form := next((form for form, sign in _SOLUTIONS.items() if sign.search(text)), None):
+        raise ValueError(
+            f"{source.answer} is a whole solution: {text[:80]!r}. Set source.gold to {form}, or, in place of "
+            f"prompts.path, set prompts.source='{{path: {source.path}, gold: {form}}}'"
+        )
     elif text.lstrip().startswith('["'):  # Skywork-OR1 has lists of answers as JSON.
         with suppress(ValueError, RecursionError):
             text = _text(json.loads(text), source.answer, several=True)

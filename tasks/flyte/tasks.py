@@ -30,7 +30,7 @@ def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
     return prepare
 
 
-@step("18", role="prefetch", judges=True, mapped=True)
+@step("19", role="prefetch", judges=True, mapped=True)
 def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     """Read the problems of a benchmark."""
     from tasks.data.benchmarks import prepare_benchmark as prepare
@@ -38,7 +38,7 @@ def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     return prepare
 
 
-@step("19", role="prefetch", judges=True)
+@step("20", role="prefetch", judges=True)
 def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Logic[Artifact]:
     """Read the rows that a run trains on, without the problems of its benchmarks."""
     from tasks.data.training import prepare_training_set as prepare

@@ -148,6 +148,7 @@ BAD_ROWS = [
     ('{"prompt": [{"role": "system", "content": "a"}], "answer": "1"}', "line 1: prompt has no message of a user"),
     ('{"prompt": "a", "answer": NaN}', "line 1: answer is 'nan'; allowed: a text or a number"),
     ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
+    (r'{"prompt": "a", "answer": "So we get $\\boxed{1}$."}', "line 1: answer is a whole solution: .* gold: boxed}"),
     ('{"prompt": "a", "answer": {"b": 1}}', r"line 1: answer is an object, .*; found \['answer.b', 'prompt'\]"),
     ('{"prompt": "\\ud800", "answer": "1"}', "line 1: .* can't encode .* surrogates not allowed"),
     (
@@ -212,8 +213,7 @@ def test_a_number_is_the_shortest_decimal_of_its_type(store: Store, tmp_path: Pa
     prompts, answers = [f"p{place}" for place in range(len(NUMBERS))], [*NUMBERS]
     column = field = "gold.answer" if kind == "float64" else "answer"
     if kind == "json":
-        records = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(prompts, answers, strict=True)]
-        path = write(tmp_path, records)
+        path = write(tmp_path, [{"prompt": one, "answer": two} for one, two in zip(prompts, answers, strict=True)])
     else:
         path, type_of = tmp_path / "p.parquet", pa.float64() if kind == "float64" else pa.float32()
         if kind == "nested float32":
