@@ -71,6 +71,8 @@ def prepare_benchmark(
     assert settings.source is not None
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
         place = f"{_setting(settings)}.source"
+        if settings.name == HELD_OUT and settings.source.path is not None:
+            place = "prompts.path, prompts.source or prompts.held_out_path"
         rows, unusable, data = source_rows(store, settings.source, place, source, operation.mirror, verify.kind)
         rows = _first_problems(rows, unusable, settings)
         unreadable = unreadable_golds(rows, settings.source, verify, settings.name)
