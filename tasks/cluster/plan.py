@@ -15,7 +15,8 @@ from tasks.settings import RunSettings
 from tasks.settings.cost import CostSettings, Source
 from tasks.settings.deployment import VARIABLE, DeploymentSettings
 
-PRICES = Path("configs/prices.yaml")
+PRICES = Path(os.path.relpath(Path(__file__).parents[2] / "configs/prices.yaml"))
+"""The file of this project, as seen from the current folder, which a plan shows."""
 
 
 @dataclass(frozen=True)
