@@ -10,7 +10,16 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from tasks.errors import DataError, check_fetched, explain
-from tasks.models.files import ADAPTER_CONFIG, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
+from tasks.models.files import (
+    ADAPTER_CONFIG,
+    GENERATION,
+    INDEX,
+    WEIGHTS,
+    named_weight_files,
+    read_json,
+    stored_shapes,
+    weight_files,
+)
 from tasks.models.loading import FETCH_AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
 from tasks.models.prompts import token_ids
 
@@ -29,9 +38,10 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
         raise DataError(f"{path}: no config.json, so this is not a Hugging Face model folder. Correct policy.path.")
     if not weights:
         found = sorted(file.name for file in path.iterdir())[:10]
+        missing = [file.name for file in named_weight_files(path) if not file.is_file()][:10]
         raise DataError(
-            f"{path}: no {WEIGHTS}, nor all files of {INDEX}; found {found}. Pickled weights are refused: save "
-            "the model with save_pretrained, which writes safetensors."
+            f"{path}: no {WEIGHTS}, nor all files of {INDEX}; found {found}{f', not {missing}' if missing else ''}. "
+            "Pickled weights are refused: save the model with save_pretrained, which writes safetensors."
         )
     for file in weights:
         stored_shapes(file)

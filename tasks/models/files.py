@@ -40,6 +40,12 @@ def weight_files(path: Path) -> list[Path]:
     Raises:
         DataError: the index names something that is not a file of the folder.
     """
+    files = named_weight_files(path)
+    return files if all(file.is_file() for file in files) else []
+
+
+def named_weight_files(path: Path) -> list[Path]:
+    """Return the files that ``weight_files`` looks for, of which some may be missing."""
     if (path / WEIGHTS).is_file():
         return [path / WEIGHTS]
     index = path / INDEX
@@ -54,8 +60,7 @@ def weight_files(path: Path) -> list[Path]:
             f"{index}: its weight_map names {outside[0]!r}, which is not a file of that folder. Save the model with "
             "save_pretrained."
         )
-    files = [path / name for name in names]
-    return files if all(file.is_file() for file in files) else []
+    return [path / name for name in names]
 
 
 def stored_shapes(file: Path) -> dict[str, list[int]]:
