@@ -109,8 +109,9 @@ def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[s
         yield from _json_rows(path, name)
     else:
         raise DataError(
-            f"{name}: cannot read {path.suffix or 'a file without suffix'}; allowed: {', '.join(SUFFIXES)}. Convert "
-            "it, as pandas.read_csv(FILE).to_json('FILE.jsonl', orient='records', lines=True) converts CSV."
+            f"{name}: cannot read {path.suffix or 'a file without suffix'}; allowed: {', '.join(SUFFIXES)}. Unpack or "
+            'convert it. For CSV: python -c "import csv, json; [print(json.dumps(row)) for row in '
+            "csv.DictReader(open('FILE.csv', newline='', encoding='utf-8-sig'))]\" > FILE.jsonl"
         )
 
 
