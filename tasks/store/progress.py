@@ -149,7 +149,7 @@ class Progress:
         table = make()
         self.put(name, number, lambda path: save_table(path / PART_FILE, table))
         if self._key and stop_requested():
-            stop(f"{name} {number}")
+            stop(f"part {number + 1} of {name}")
         return table
 
     def clear(self) -> None:

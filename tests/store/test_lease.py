@@ -81,7 +81,7 @@ def test_the_next_attempt_waits_for_the_last_save_and_goes_on_from_it(start: Sta
     assert second.logged() == []
     first.let_go_on()
     assert first.end().returncode != 0
-    assert "stopped by SIGTERM after part 1" in first.output()
+    assert "stopped by SIGTERM after part 2 of part" in first.output()
     assert second.end().returncode == 0, second.output()
     assert "sign of life;" not in second.output(), "the lease was not released by the error"
     assert second.logged() == ["begun 2", "begun 3"]
@@ -118,7 +118,7 @@ def test_a_holder_that_was_taken_over_saves_nothing_more(start: Start, s3: S3, b
     second.send(signal.SIGTERM)
     second.let_go_on()
     assert second.end().returncode != 0
-    assert "stopped by SIGTERM after part 1" in second.output()
+    assert "stopped by SIGTERM after part 2 of part" in second.output()
     assert third.end().returncode == 0, third.output()
 
 
