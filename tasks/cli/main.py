@@ -70,11 +70,11 @@ def plan(
     For a file with an experiment, show the plan of all its runs together.
     """
     from tasks.cli.plan import print_plan
-    from tasks.cluster.plan import PRICES, plan_cluster
+    from tasks.cluster.plan import plan_cluster
 
     planner = None
     if gpus is not None:
-        planner = partial(plan_cluster, gpus=gpus, accelerator=accelerator, prices=prices or PRICES, store=measured)
+        planner = partial(plan_cluster, gpus=gpus, accelerator=accelerator, prices=prices, store=measured)
     else:
         options = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": as_json or None}
         if given := [name for name, value in options.items() if value is not None]:

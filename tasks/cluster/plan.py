@@ -15,8 +15,7 @@ from tasks.settings import RunSettings
 from tasks.settings.cost import CostSettings, Source
 from tasks.settings.deployment import VARIABLE, DeploymentSettings
 
-PRICES = Path(os.path.relpath(Path(__file__).parents[2] / "configs/prices.yaml"))
-"""The file of this project, as seen from the current folder, which a plan shows."""
+_PRICES = Path(__file__).parents[2] / "configs/prices.yaml"
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def plan_cluster(
     stages: int,
     gpus: int,
     accelerator: str | None = None,
-    prices: Path = PRICES,
+    prices: Path | None = None,
     store: str | None = None,
 ) -> ClusterPlan:
     """Predict a run on a number of GPUs, or in one process on this machine.
@@ -55,7 +54,7 @@ def plan_cluster(
         stages: number of stages of the workflow.
         gpus: number of GPUs of the cluster; 0 for one process on this machine.
         accelerator: row of the prices; None means that of the deployment, or the first row.
-        prices: file with prices and assumptions.
+        prices: file with prices and assumptions; None means that of this project.
         store: folder or S3 prefix of a store. The rates of its run replace the assumed rates.
 
     Raises:
@@ -75,6 +74,7 @@ def plan_cluster(
         )
     if gpus == 0 and accelerator is not None:
         raise SettingsError(f"accelerator: {accelerator!r} with gpus 0; allowed: none")
+    prices = prices or Path(os.path.relpath(_PRICES))
     costs = CostSettings.read(prices)
     deployment = DeploymentSettings.current() if gpus and os.environ.get(VARIABLE) else None
     pool = pool_of(run, gpus, accelerator, costs, deployment)
