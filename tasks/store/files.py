@@ -119,6 +119,14 @@ def _digest(path: Path) -> str | None:
         return None
 
 
+def modified(path: Path) -> int | None:
+    """Return the time of a file's last change, in nanoseconds; None for a missing file."""
+    try:
+        return path.stat().st_mtime_ns
+    except _NO_FILE:
+        return None
+
+
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
     """Raise DamagedError if a file of a folder is missing or has another digest."""
     for name, digest in digests(folder, files).items():

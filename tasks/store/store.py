@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from filelock import FileLock
 from pydantic import ValidationError
 
 from tasks.errors import ArtifactError, DamagedError
@@ -32,10 +33,11 @@ from tasks.store.files import (
     disk_errors,
     entries,
     flush,
+    modified,
     staging_folder,
     thread_map,
 )
-from tasks.store.layout import KINDS, MANIFEST, MARKER, Kind
+from tasks.store.layout import KINDS, LEASES, MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
 from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreMarker, StoreRef, Timings, check_schema
 
@@ -370,18 +372,23 @@ class Store:
     def fetch(self, files: Mapping[str, FileEntry]) -> None:
         """Make sure that files, named by their keys, are on this machine and have their digests.
 
-        On S3, files whose local copies are missing or damaged are downloaded.
+        On S3, files whose local copies are missing or damaged are downloaded, by one process of this machine at a time.
 
         Raises:
             ArtifactError: a file is missing or has another digest.
         """
         if self.remote is None:
             check(self.root, files)
-        elif outdated := {
-            key: files[key] for key, digest in digests(self.root, files).items() if digest != files[key].sha256
-        }:
-            with disk_errors(self.root):
-                self.remote.download(outdated, self.root)
+            return
+        before = {key: modified(self.root / key) for key in files}
+        outdated = [key for key, digest in digests(self.root, files).items() if digest != files[key].sha256]
+        if outdated:
+            # The processes of a training task need the same files at the same time: one of them fetches the files.
+            lock = FileLock(self.root / LEASES / f"{'-'.join(next(iter(files)).split('/')[:2])}.lock")
+            with disk_errors(self.root), lock:
+                missing = {key: files[key] for key in outdated if modified(self.root / key) == before[key]}
+                if missing:
+                    self.remote.download(missing, self.root)
 
 
 def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
