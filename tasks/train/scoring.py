@@ -119,20 +119,26 @@ class ScoredResponses:
         return total, tokens, largest
 
     @torch.no_grad()
-    def logp_of(self, batches: Sequence[Ints], scorer: Backend | Scorer, title: str) -> Floats:
-        """Compute a column of log-probabilities, in nats, of all tokens in some batches; it is 0 elsewhere.
+    def logp_of(
+        self, batches: Sequence[Ints], scorer: Backend | Scorer, title: str, known: Floats | None = None
+    ) -> Floats:
+        """Compute log-probabilities, in nats, of all tokens in some batches; return a column of all tokens.
 
-        The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit, unless some
-        of these log-probabilities are not finite. ``title`` is shown in the progress bar.
+        At other tokens it has the values of the column ``known``, which it replaces, or else 0. The micro-batches are
+        those of the updates, so that the first update's ratio is 1 to the last bit, unless some of these
+        log-probabilities are not finite. ``title`` is shown in the progress bar.
         """
-        flat: Floats = zeros(len(self.logp["engine"]), self.responses.folder)
+        flat: Floats = zeros(len(self.logp["engine"]), self.responses.folder) if known is None else known
+        tokens = self.responses.response_tokens
         with bar(f"stage {self.stage + 1} {title}", len(batches)) as progress:
             for batch in batches:
+                of_batch = tokens.indices(batch)
+                flat[of_batch] = 0
                 for rows in self.micro_rows(batch):
-                    logp_T = scorer(self._micro_batch(rows))[0]
-                    flat[self.responses.response_tokens.indices(rows)] = logp_T.cpu().numpy()
+                    flat[tokens.indices(rows)] = scorer(self._micro_batch(rows))[0].cpu().numpy()
+                # A column of a whole stage can have gigabytes, of which a batch is a small part.
+                flat[of_batch] = distributed.all_reduce_sum(torch.from_numpy(flat[of_batch])).numpy()
                 progress.advance()
-        distributed.all_reduce_sum(torch.from_numpy(flat))
         return flat
 
     def micro_rows(self, rows: Ints) -> list[Ints]:

@@ -92,7 +92,8 @@ class Trainer:
                 new_proximal = staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0
                 if new_proximal and self.settings.objective.needs_proximal:
                     proximal = batches[batch : batch + schedule.batches_per_proximal]
-                    scored.logp["proximal"] = scored.logp_of(proximal, self.backend, "proximal logp")
+                    known = scored.logp.get("proximal")
+                    scored.logp["proximal"] = scored.logp_of(proximal, self.backend, "proximal logp", known)
                 has_examples = len(results.rows) in with_examples
                 examples = UpdateExamples(responses, scored.selection, batches[batch]) if has_examples else None
                 row = self._update(scored, batches[batch], examples)
