@@ -54,14 +54,14 @@ class SystemRun(NamedRun):
 
 
 def load_run(store: Store, named: NamedRun, report: ArtifactRef) -> SystemRun:
-    """Load a run from its report, with the lengths of all its responses.
+    """Load a run from its report, with the number of tokens of its responses.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
     """
     history = load_finished(store, store.manifest(report))
     shards = [shard for stage in history.stages for shard in stage.rollouts]
-    responses, sequences = np.sum([_tokens(store, shard) for shard in shards], axis=0).tolist()
+    responses, sequences = np.sum([tokens_of(store, shard) for shard in shards], axis=0).tolist()
     calls = [engine_work(shard) for shard in shards]
     known = [work for work in calls if work is not None]
     return SystemRun(
@@ -77,8 +77,13 @@ def load_run(store: Store, named: NamedRun, report: ArtifactRef) -> SystemRun:
     )
 
 
-def _tokens(store: Store, shard: Manifest) -> tuple[int, int]:
-    """Return two numbers of tokens of rollouts: those of the responses, and those of responses and prompts."""
+def tokens_of(store: Store, shard: Manifest) -> tuple[int, int]:
+    """Return two numbers of tokens of rollouts: those of the responses, and those of responses and prompts.
+
+    Only rollouts whose facts lack the numbers are read: those of all runs can be larger than the disk.
+    """
+    if {"tokens", "prompt_tokens"} <= shard.facts.keys():
+        return shard.facts["tokens"], shard.facts["tokens"] + shard.facts["prompt_tokens"]
     responses = prompts = 0
     for table in stream_table(store.file(shard, ROLLOUTS_FILE), _COLUMNS):
         prompt_R, response_R = (pc.fill_null(pc.list_value_length(table[name]), 0) for name in _COLUMNS)

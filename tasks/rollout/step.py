@@ -287,6 +287,7 @@ class RolloutCounts:
         """Token ids of the prompts that get responses, by prompt_id."""
         self.rows = 0
         """Responses so far, with the missing ones, which ``lengths`` leaves out."""
+        self._prompt_tokens = 0
         self._max_share = settings.max_missing_share
         self._missing: Counter[str] = Counter()
         for name, reason in unfit.items():
@@ -298,12 +299,13 @@ class RolloutCounts:
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name in self.token_ids:
                 self._count_missing(name, 1, "the engine gave it up.")
-        for ids, reason in zip(rollouts["response_token_ids"], rollouts["finish_reason"].to_pylist(), strict=True):
-            if reason != "missing":
-                self.lengths.add(ids.values.to_numpy(), reason)
+        generated = rollouts.filter(pc.not_equal(rollouts["finish_reason"], "missing"))
+        self._prompt_tokens += pc.sum(pc.list_value_length(generated["prompt_token_ids"])).as_py() or 0
+        for ids, reason in zip(generated["response_token_ids"], generated["finish_reason"].to_pylist(), strict=True):
+            self.lengths.add(ids.values.to_numpy(), reason)
 
     def facts(self, title: str, seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
-        """Return facts of rollouts: the calls of engines, the missing responses, and ``LengthCount.facts``.
+        """Return facts of rollouts: the calls of engines, missing responses, tokens, and ``LengthCount.facts``.
 
         ``seconds`` are those of each call, None if an interrupted attempt made it; ``work`` is that of each engine.
         Several engines share every call, which ends with the slowest.
@@ -314,6 +316,8 @@ class RolloutCounts:
             "engine_work": [counts._asdict() for counts in work],
             "missing": self._missing.total(),
             "missing_prompts": list(self._missing),
+            "tokens": self.lengths.tokens,
+            "prompt_tokens": self._prompt_tokens,
             **self.lengths.facts(title),
         }
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tasks.cli.main import app
 from tasks.errors import SettingsError
-from tasks.experiments.runs import load_run
+from tasks.experiments.runs import load_run, tokens_of
 from tasks.experiments.speedup import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.flyte.experiments import open_reproduction
 from tasks.report.ledger import training_clock
@@ -91,8 +91,8 @@ def test_causes_add_up_to_the_difference_of_two_runs(reproduced: Finished) -> No
     for run in runs:
         generated = run.ledger.seconds["generate"]
         assert 0.5 * generated < sum(one.seconds for one in run.calls) <= generated
-        tokens = [one.facts["responses"] * one.facts["response_tokens"] for one in run.history.of_kind("verdicts")]
-        assert run.response_tokens == pytest.approx(sum(tokens))
+        files = [tokens_of(store, one.model_copy(update={"facts": {}})) for one in run.history.of_kind("rollouts")]
+        assert (run.response_tokens, run.sequence_tokens) == tuple(map(sum, zip(*files, strict=True)))
         assert run.sequence_tokens == run.response_tokens + 5 * 1024  # Prompts such as 12+3= have five tokens.
         assert sum(one.needed_F[1] for one in run.calls) == run.response_tokens
     causes = {one.name: one.seconds for one in split_causes(runs, "mu_grpo", ["grpo"])}
