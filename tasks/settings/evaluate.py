@@ -29,7 +29,7 @@ class EvaluationSettings(Settings):
     engine: EngineSettings | None = None
     """Engine of the evaluations; ``rollout.engine`` when null, and transformers in the workflow ``evaluation``."""
     responses_per_part: int = Field(1024, ge=1)
-    """Responses, in whole problems, after which a task saves its progress."""
+    """Responses, in whole problems, that a task samples at once and then saves; the engine waits for the longest."""
 
     @property
     def problems_per_call(self) -> int:

@@ -183,7 +183,8 @@ class RolloutSettings(Settings):
     generated, because the prompt fills the context or the engine failed. A larger share stops the step; otherwise these
     responses are counted, listed and left out."""
     responses_per_part: int = Field(1024, ge=1)
-    """Responses, in whole groups, after which a shard saves its progress: an interruption loses at most these."""
+    """Responses, in whole groups, that a shard samples at once and then saves. An interruption loses at most these, and
+    the engine waits for the longest of them: with long responses, take several times engine.batch_size."""
 
     @property
     def prompts_per_call(self) -> int:
