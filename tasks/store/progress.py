@@ -89,9 +89,11 @@ class Progress:
             if self._store.follows:
                 return
             spent = self._draft.spent() if self._draft else {}
-            part = _Part(schema_version=SCHEMA, files=entries(staging), phases=spent)
+            flushed = self._store.remote is None  # As in ``Store.write``, local copies of objects are not flushed.
+            part = _Part(schema_version=SCHEMA, files=entries(staging, flushed), phases=spent)
             (staging / MANIFEST).write_text(part.model_dump_json())
-            flush(staging / MANIFEST)
+            if flushed:
+                flush(staging / MANIFEST)
             shutil.rmtree(final, ignore_errors=True)
             final.parent.mkdir(parents=True, exist_ok=True)
             staging.rename(final)
