@@ -28,7 +28,7 @@ from tasks.process.interruption import stop, stop_requested
 from tasks.settings import LoraSettings, OperationSettings
 from tasks.store.progress import Progress
 from tasks.train import distributed
-from tasks.train.backend import MOMENTS, Backend
+from tasks.train.backend import MOMENTS, Backend, Named
 from tasks.train.results import StageResults
 
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
@@ -77,11 +77,17 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
 
 def save_optimizer(folder: Path, backend: Backend, updates: int) -> None:
     """Write AdamW's moments under the names of the parameters."""
-    moments = distributed.gather_on_rank0(backend.moments())
+    _save_tensors(folder / _MOMENTS, backend.moments())
     if distributed.rank() == 0:
-        (folder / _MOMENTS).parent.mkdir()
-        save_file(moments, folder / _MOMENTS)
         (folder / _PROGRESS).write_text(json.dumps({"updates": updates}))
+
+
+def _save_tensors(path: Path, named: Named) -> None:
+    """Write the tensors of all processes; rank 0 has them in memory until this returns."""
+    tensors = distributed.gather_on_rank0(named)
+    if distributed.rank() == 0:
+        path.parent.mkdir(exist_ok=True)
+        save_file(tensors, path)
 
 
 def load_optimizer(folder: Path, backend: Backend) -> int:
@@ -142,9 +148,7 @@ class Checkpoints:
         """
 
         def fill(folder: Path) -> None:
-            weights = distributed.gather_on_rank0(backend.weights())
-            if distributed.rank() == 0:
-                save_file(weights, folder / _WEIGHTS)
+            _save_tensors(folder / _WEIGHTS, backend.weights())
             save_optimizer(folder, backend, updates)
             _save_columns(columns, folder / _COLUMNS)
             (folder / _RESULTS).write_text(json.dumps(asdict(results)))
