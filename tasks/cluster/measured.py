@@ -8,7 +8,7 @@ from tasks.cluster.rates import EngineRates, Pool, Rates, passes
 from tasks.cluster.steps import evaluation_calls
 from tasks.errors import DataError
 from tasks.settings import EngineSettings, RunSettings
-from tasks.settings.base import flat
+from tasks.settings.base import flat, names_that_differ
 
 if TYPE_CHECKING:  # A plan without a store imports neither numpy nor pyarrow.
     from tasks.report.history import History
@@ -173,8 +173,8 @@ def _phase_seconds(phase: str, makers: Iterable["Manifest"]) -> float:
 
 def _check_same_kind(run: RunSettings, measured: RunSettings, uri: str) -> None:
     there, here = (flat(one.model_dump(exclude={"policy": {"tiny": {"warm_start"}}})) for one in (measured, run))
-    for name in there | here:
-        if name.startswith(_SAME) and there.get(name) != here.get(name):
+    for name in names_that_differ([there, here]):
+        if name.startswith(_SAME):
             raise DataError(
                 f"{uri}: its run has {name} {there.get(name)}, the planned one {here.get(name)}, so its rates do not "
                 "apply. Name the store of a run like the planned one, or leave --measured out."

@@ -21,12 +21,12 @@ from tasks.experiments.result import (
     tables,
 )
 from tasks.experiments.runs import SystemRun
-from tasks.formats import DASH, points, share, share_with_interval
+from tasks.formats import points, share, share_with_interval
 from tasks.report.drawing import Picture, write_pictures
-from tasks.report.history import format_value
+from tasks.report.history import format_values
 from tasks.report.look import render
 from tasks.report.tables import number_table
-from tasks.settings.base import flat
+from tasks.settings.base import flat, names_that_differ
 from tasks.store.layout import PAGE_FILE
 
 
@@ -126,14 +126,14 @@ def _settings(result: ReproductionResult, runs: Sequence[SystemRun]) -> tuple[Ta
     different, shared = [], []
     for model in result.models:
         first = {run.system: flat(run.history.settings) for run in reversed(runs) if run.model == model}
+        differing = names_that_differ(list(first.values()))
         for name in dict.fromkeys(name for settings in first.values() for name in settings if name != "seed"):
-            values = {
-                system: format_value(settings[name]) if name in settings else DASH for system, settings in first.items()
-            }
-            if len(set(values.values())) == 1:
-                shared.append((model, name, next(iter(values.values()))))
+            if name in differing:
+                values = format_values((first.get(system, {}) for system in result.systems), name)
+                different.append((model, name, *values))
             else:
-                different.append((model, name, *(values.get(system, DASH) for system in result.systems)))
+                known = (settings for settings in first.values() if name in settings)
+                shared.append((model, name, *format_values([next(known)], name)))
     return (
         number_table("", ("model", "setting", *result.systems), (), different),
         number_table("", ("model", "setting", "value"), (), shared),

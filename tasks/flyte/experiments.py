@@ -68,7 +68,7 @@ def match_reports(
     return [report for report in reports if report]
 
 
-@step("18")
+@step("19")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:

@@ -121,7 +121,7 @@ def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artif
     return average_evaluations
 
 
-@step("25")
+@step("26")
 def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Logic[Artifact]:
     """Write an HTML page about a run, which is also the task's deck.
 

@@ -1,15 +1,15 @@
 """Comparison of runs, as a table for the terminal."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tasks.formats import DASH, duration, label, moment, number, percent
-from tasks.report.history import Evaluation, Result, format_value
+from tasks.report.history import Evaluation, Result, format_values
 from tasks.report.ledger import ROWS
 from tasks.report.summary import RunSummary
 from tasks.report.tables import text_table
+from tasks.settings.base import names_that_differ
 
 _Benchmark = tuple[str, str, str, str]
 """Name, samples per problem, number of problems, digest. Accuracies share a row only if all four are equal."""
@@ -77,12 +77,7 @@ def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     added, with the time at which each run ended.
     """
     settings = [{**run.settings, "stages": len(run.summary.evaluated) - 1} for run in runs]
-    names = dict.fromkeys(name for values in settings for name in values if name != "seed")
-    rows = {
-        name: [format_value(values[name]) if name in values else DASH for values in settings]
-        for name in names
-        if len({json.dumps(values.get(name)) for values in settings}) > 1
-    }
+    rows = {name: format_values(settings, name) for name in names_that_differ(settings) if name != "seed"}
     identities = {
         (run.summary.name, run.summary.seed, run.summary.base_policy, *(values[index] for values in rows.values()))
         for index, run in enumerate(runs)

@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field
 
 from tasks.errors import DataError, SettingsError
 from tasks.evaluate.statistics import Interval
+from tasks.formats import DASH
 from tasks.settings.base import FlyteModel, flat
 from tasks.settings.run import RunSettings
 from tasks.store.layout import ACCURACY_FILE, METRICS_FILE, Kind
@@ -357,4 +358,9 @@ def format_value(value: Any) -> str:
         return ", ".join(format_value(one) for one in value)
     if isinstance(value, Mapping):
         return " ".join(f"{name}={format_value(one)}" for name, one in flat(value).items() if one not in (None, "", []))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def format_values(settings: Iterable[Mapping[str, Any]], name: str) -> list[str]:
+    """Return the value of a setting in each of several flat settings, and a dash where it is missing."""
+    return [format_value(values[name]) if name in values else DASH for values in settings]

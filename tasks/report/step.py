@@ -16,7 +16,7 @@ from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, step
 from tasks.report.look import render
 from tasks.report.summary import RunSummary, make_summary
 from tasks.settings import RunSettings
-from tasks.settings.base import flat
+from tasks.settings.base import flat, names_that_differ
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
 from tasks.verify.verdicts import Outcome
@@ -66,7 +66,8 @@ def _other_settings(history: History, trained_from: int) -> dict[str, dict[str, 
     differences = {}
     for stage in history.stages[:trained_from]:
         trained = flat(stage.policy.settings)
-        changed = {name: trained[name] for name in settings if name in trained and trained[name] != settings[name]}
+        known = settings.keys() & trained.keys()
+        changed = {name: trained[name] for name in names_that_differ([settings, trained]) if name in known}
         if {"preset", "modifier"} & changed.keys():  # The other settings of the objective follow from these two.
             changed = {name: value for name, value in changed.items() if not name.startswith("objective.")}
         if changed:

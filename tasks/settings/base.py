@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from inspect import isclass
@@ -118,6 +118,12 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in settings.items():
         flattened |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
     return flattened
+
+
+def names_that_differ(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the values in which flat settings differ; a missing value equals null."""
+    names = dict.fromkeys(name for values in settings for name in values)
+    return [name for name in names if any(values.get(name) != settings[0].get(name) for values in settings)]
 
 
 class _Loader(yaml.SafeLoader):

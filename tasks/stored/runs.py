@@ -17,7 +17,7 @@ from tasks.errors import DataError, SettingsError
 from tasks.formats import first_names
 from tasks.process.provenance import commit, gpu_models
 from tasks.settings import PolicySettings, PromptsSettings, RolloutSettings, RunSettings, VerifySettings
-from tasks.settings.base import Settings, flat
+from tasks.settings.base import Settings, flat, names_that_differ
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import KINDS, RUNS, TRAINING_FILE, Kind
 from tasks.store.lineage import Lineage, ancestry
@@ -95,7 +95,7 @@ def find_retrainable(store: Store, settings: RunSettings, algorithm: str) -> Man
         for name, section in _FIXED.items()
     }
     old, new = flat(stored), flat({name: value for name, value in settings.result_values().items() if name in _FIXED})
-    if differing := [name for name in new | old if new.get(name) != old.get(name)]:
+    if differing := names_that_differ([new, old]):
         listed = "\n".join(f"{name}: got {new.get(name)!r}; the stored run has {old.get(name)!r}" for name in differing)
         raise SettingsError(
             f"{listed}\nA stored run keeps its {', '.join(_FIXED)}: give those of {report.ref}, and change optimize, "

@@ -69,13 +69,13 @@ def test_every_figure_is_there_with_its_data(drawn, page):
 
 def test_settings_are_those_of_all_seeds_written_as_in_a_report(result, system_runs):
     more = {"lora": None, "benchmarks": [{"name": "easy", "problems": 30, "level": None}]}
-    runs = [
-        replace(run, history=replace(run.history, settings={**run.history.settings, **more, "seed": run.seed}))
-        for run in system_runs
-    ]
+    runs = []
+    for run in system_runs:
+        own = {"seed": run.seed, "kappa": 0.12345681 if run.history.updates_per_rollout == 4 else 0.12345678}
+        runs.append(replace(run, history=replace(run.history, settings={**run.history.settings, **more, **own})))
     section = words(render_page(result, runs, [], {})).split("All other settings are shared.")[1]
     assert "tiny lora none tiny benchmarks name=easy problems=30" in section
-    assert "tiny updates_per_rollout 32 4 32" in section
+    assert "tiny kappa 0.12345678 0.12345681 0.12345678" in section
     assert "seed" not in section.split("Every run has its own report")[0]
 
 

@@ -78,7 +78,7 @@ def test_compare_two_runs(mu_grpo, grpo, tmp_path):
 
 def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo):
     summary = summary_of(mu_grpo)
-    rates = [1e-6, 3e-6, 1e-5, 3e-5]
+    rates = [1e-6, 1.0000001e-6, 1e-5, 3e-5]
     same = {"seed": 0, "optimize.preset": "mu_grpo"}
     runs = [
         compared(summary, **same, **{"optimize.learning_rate": rate, "optimize.max_grad_norm": norm})
@@ -86,7 +86,7 @@ def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo
         for norm in (1.0, 2.0)
     ]
     rows = cells(compare(runs))
-    assert rows["optimize.learning_rate"] == [f"{rate:g}" for rate in rates for _ in range(2)]
+    assert rows["optimize.learning_rate"] == [str(rate) for rate in rates for _ in range(2)]
     assert rows["optimize.max_grad_norm"] == ["1", "2"] * 4
     assert different_settings(runs).keys() == {"optimize.learning_rate", "optimize.max_grad_norm"}
     with mock.patch("tasks.report.compare.text_table", wraps=text_table) as drawn:
