@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from tasks.report import drawing
-from tasks.report.look import BLUE, INK, MUTED, ORANGE, PALETTE
+from tasks.report.theme import BLUE, INK, MUTED, ORANGE, PALETTE
 from tools import ROOT
 from workflows.mu_grpo import mu_grpo
 

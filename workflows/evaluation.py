@@ -7,7 +7,7 @@ pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"m
 """
 
 from tasks.flyte.decorators import named, workflow
-from tasks.flyte.ends import close_evaluation, open_evaluation
+from tasks.flyte.uncached import close_evaluation, open_evaluation
 from tasks.report.summary import PolicyAccuracies
 from tasks.settings import EvaluateSettings, Given, OperationSettings, PromptsSettings, VerifySettings
 from workflows.stages import evaluate as evaluate_policy

@@ -8,8 +8,8 @@ It has as many stages as Mu-GRPO, so that both are evaluated after the same numb
 from typing import Unpack
 
 from tasks.flyte.decorators import named, unpack_options, workflow
-from tasks.flyte.ends import close_run, open_run
 from tasks.flyte.inputs import OPTIONS, RunOptions
+from tasks.flyte.uncached import close_run, open_run
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES
 from workflows.mu_grpo import add_stages

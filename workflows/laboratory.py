@@ -11,14 +11,14 @@ from typing import NamedTuple, Unpack
 
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.experiments.arms import FULL, QUESTIONS, QUICK, LaboratorySize, Part
+from tasks.experiments.questions import FULL, QUESTIONS, QUICK, LaboratorySize, Part
 from tasks.experiments.result import LaboratoryResult
 from tasks.flyte.decorators import named, unpack_options, workflow
-from tasks.flyte.ends import open_run
 from tasks.flyte.experiments import close_laboratory
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.inputs import SECTIONS, Artifact, RunSections, StoreHandle
 from tasks.flyte.tasks import prepare_policy, prepare_prompts, study
+from tasks.flyte.uncached import open_run
 from tasks.settings import Given, OperationSettings
 from workflows.stages import prepare_shared_inputs
 

@@ -9,9 +9,9 @@ from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.flyte.decorators import named, unpack_options
-from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import prepare_policy, report
+from tasks.flyte.uncached import OpenRun, close_run, open_run
 from tasks.formats import pluralize
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES

@@ -8,8 +8,8 @@ from functools import partial
 from flytekit import map_task
 
 from tasks.flyte.decorators import named, workflow
-from tasks.flyte.ends import compare_verdicts, open_rescore
 from tasks.flyte.tasks import verify as verify_rollouts
+from tasks.flyte.uncached import compare_verdicts, open_rescore
 from tasks.report.summary import RescoredRun
 from tasks.settings import VerifySettings
 

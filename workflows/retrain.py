@@ -10,10 +10,10 @@ from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.flyte.decorators import dynamic_part, named, unpack_options
-from tasks.flyte.ends import close_run, find_stage, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import report
+from tasks.flyte.uncached import close_run, find_stage, open_run
 from tasks.formats import pluralize
 from tasks.report.summary import RunSummary
 from tasks.settings.run import STAGES

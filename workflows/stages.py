@@ -7,7 +7,6 @@ from flytekit import map_task
 
 from tasks.flyte import tasks
 from tasks.flyte.decorators import named, unpack_options, workflow
-from tasks.flyte.ends import OpenRun
 from tasks.flyte.inputs import (
     AlternateInputs,
     Artifact,
@@ -20,6 +19,7 @@ from tasks.flyte.inputs import (
     RolloutInputs,
     VerifyInputs,
 )
+from tasks.flyte.uncached import OpenRun
 
 
 class Stage(NamedTuple):

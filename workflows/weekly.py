@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Unpack
 
 from tasks.flyte.decorators import named, unpack_options, workflow
-from tasks.flyte.ends import seed_of_week
 from tasks.flyte.inputs import SECTIONS, RunSections
+from tasks.flyte.uncached import seed_of_week
 from tasks.report.summary import RunSummary
 from tasks.settings import Given, OperationSettings
 from workflows.mu_grpo import mu_grpo

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tasks.experiments.arms import FULL, QUICK, Part
+from tasks.experiments.questions import FULL, QUICK, Part
 from tasks.process.interruption import STOPPED
 
 OverridesOption = Annotated[str, typer.Option("--overrides", help="Overrides in one text, as pyflyte run takes them.")]

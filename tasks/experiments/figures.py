@@ -20,7 +20,7 @@ from tasks.report import drawing
 from tasks.report.drawing import Chart, Drawn, Look, Panel, Picture, Series, draw_picture
 from tasks.report.history import History
 from tasks.report.ledger import STARTS, merge, seconds_before, training_clock
-from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
+from tasks.report.theme import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.settings.base import read_packaged_yaml
 from tasks.store.records import Manifest
 

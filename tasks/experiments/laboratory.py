@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.evaluate.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
-from tasks.experiments.arms import QUESTIONS, Arm, Part
+from tasks.experiments.questions import QUESTIONS, Arm, Part
 from tasks.experiments.result import ArmResult, LaboratoryResult
 from tasks.report import drawing
 from tasks.report.drawing import PLAIN, Chart, Panel, Series

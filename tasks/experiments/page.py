@@ -24,8 +24,8 @@ from tasks.experiments.runs import SystemRun
 from tasks.formats import points, share, share_with_interval
 from tasks.report.drawing import Picture, write_pictures
 from tasks.report.history import format_values
-from tasks.report.look import render
 from tasks.report.tables import number_table
+from tasks.report.theme import render
 from tasks.settings.base import flat, names_that_differ
 from tasks.store.layout import PAGE_FILE
 

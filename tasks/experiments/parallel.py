@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.errors import DataError
-from tasks.experiments.arms import QUESTIONS, Arm, LaboratorySize, Part
+from tasks.experiments.questions import QUESTIONS, Arm, LaboratorySize, Part
 from tasks.experiments.result import LaboratoryResult
 from tasks.process.interruption import repeat_lost_sigint
 from tasks.process.logs import bar

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from tasks.errors import DataError, SettingsError
-from tasks.experiments.arms import QUESTIONS
+from tasks.experiments.questions import QUESTIONS
 from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.flyte.decorators import Logic, step, uncached
-from tasks.flyte.ends import open_store
 from tasks.flyte.inputs import Artifact, StoreHandle
+from tasks.flyte.uncached import open_store
 from tasks.report.summary import RunSummary
 from tasks.settings import ExperimentSettings, RunSettings
 from tasks.store import Store

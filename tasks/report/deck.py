@@ -18,7 +18,7 @@ from tasks.errors import UserError
 from tasks.formats import duration, label, moment, number, percent, percent_range, printable
 from tasks.process.provenance import process
 from tasks.report.history import OTHER_STEPS, number_columns, parameters_of
-from tasks.report.look import render
+from tasks.report.theme import render
 from tasks.store import ArtifactRef, Store, layout
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table

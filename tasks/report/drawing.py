@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from pydantic import BaseModel, ConfigDict
 
 from tasks.report.history import Column
-from tasks.report.look import GRID, INK, MUTED, PALETTE
+from tasks.report.theme import GRID, INK, MUTED, PALETTE
 
 Scale = Literal["plain", "zero", "percent", "log"]
 """Scale of a y-axis: matplotlib's choice, from zero (or below negative data), percent from zero, or logarithmic."""

@@ -16,7 +16,7 @@ from tasks.report import drawing
 from tasks.report.drawing import Chart, Drawn, Look, Panel, Picture, Scale, Series, draw_picture
 from tasks.report.history import Column, History, Stage
 from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of, union_seconds
-from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
+from tasks.report.theme import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.settings.base import read_packaged_yaml
 from tasks.train.results import EDGES
 

@@ -13,8 +13,8 @@ from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures
 from tasks.report.history import History, load_history, resolved_settings
 from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, steps_of
-from tasks.report.look import render
 from tasks.report.summary import RunSummary, make_summary
+from tasks.report.theme import render
 from tasks.settings import RunSettings
 from tasks.settings.base import flat, names_that_differ
 from tasks.store import ArtifactRef, Store

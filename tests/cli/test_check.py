@@ -10,8 +10,8 @@ from fsspec.implementations.dirfs import DirFileSystem
 
 from tasks.cli.store import check_tables
 from tasks.errors import ArtifactError, DamagedError
-from tasks.flyte.ends import close_run
 from tasks.flyte.inputs import RunInputs
+from tasks.flyte.uncached import close_run
 from tasks.report.step import write_report
 from tasks.settings import RunSettings
 from tasks.store import Store

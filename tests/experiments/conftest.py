@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.experiments.arms import QUESTIONS
 from tasks.experiments.compare import compare_finished
 from tasks.experiments.figures import make_figures
 from tasks.experiments.laboratory import compare_arms
 from tasks.experiments.page import render_page
+from tasks.experiments.questions import QUESTIONS
 from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.experiments.runs import SystemRun
 from tasks.report.drawing import Picture

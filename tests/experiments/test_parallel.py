@@ -10,8 +10,8 @@ import yaml
 
 from tasks.errors import SettingsError
 from tasks.experiments import parallel
-from tasks.experiments.arms import QUESTIONS, QUICK
 from tasks.experiments.parallel import Command, arm_settings, last_lines, run_side_by_side
+from tasks.experiments.questions import QUESTIONS, QUICK
 from tasks.settings import ExperimentSettings
 from tests.cli.synthetic import run_refused
 from tests.waiting import until

@@ -225,5 +225,5 @@ def take_away(what: str, seconds: float) -> None:
 
 
 def task_of(pod: Any) -> str:
-    """The function of a pod's task, of which Flyte makes a label: ``tasks-flyte-ends-open-run``."""
+    """The function of a pod's task, of which Flyte makes a label: ``tasks-flyte-uncached-open-run``."""
     return pod.metadata.labels["task-name"].split("-", 3)[3]

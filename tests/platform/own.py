@@ -3,8 +3,8 @@
 from flytekit import workflow
 
 from tasks.flyte.decorators import uncached
-from tasks.flyte.ends import open_evaluation
 from tasks.flyte.inputs import Artifact
+from tasks.flyte.uncached import open_evaluation
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
 from tasks.store import Store
 from workflows.stages import evaluate as evaluate_policy

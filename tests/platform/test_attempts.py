@@ -10,7 +10,7 @@ from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 
 from tasks.errors import DataError, DeviceError, SettingsError
-from tasks.flyte import attempts, ends
+from tasks.flyte import attempts, uncached
 from tasks.process import logs
 from tasks.process.interruption import Interrupted
 from tasks.process.provenance import code
@@ -52,7 +52,7 @@ def test_flyte_chooses_among_the_errors_of_several_nodes(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("in_pod", [False, True])
 def test_a_pod_opens_no_folder_as_a_runs_store(in_pod: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ends, "in_pod", lambda: in_pod)
+    monkeypatch.setattr(uncached, "in_pod", lambda: in_pod)
     refused = pytest.raises(SettingsError, match="no other pod reaches; allowed: s3://bucket/prefix")
     with refused if in_pod else nullcontext():
-        assert RunningWork(ends.open_store(str(tmp_path))).keys == [ends.process().name], "gc would delete its inputs"
+        assert RunningWork(uncached.open_store(str(tmp_path))).keys == [uncached.process().name]

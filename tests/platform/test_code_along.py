@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.flyte.ends import seed_of_week
+from tasks.flyte.uncached import seed_of_week
 from tests.platform.propeller import Attempt, Propeller, literals
 from tools.s3 import S3
 from tools.serialised import serialise

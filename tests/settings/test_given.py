@@ -12,7 +12,7 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.errors import SettingsError
-from tasks.flyte.ends import open_run
+from tasks.flyte.uncached import open_run
 from tasks.settings import Given, PolicySettings, RunSettings
 from tasks.settings.experiment import ExperimentSettings
 from tools.runs import CONFIG

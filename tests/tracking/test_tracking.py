@@ -14,7 +14,7 @@ import yaml
 
 from tasks import tracking
 from tasks.errors import SettingsError
-from tasks.flyte.ends import open_run
+from tasks.flyte.uncached import open_run
 from tasks.settings import RunSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table

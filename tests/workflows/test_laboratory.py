@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from tasks.errors import SettingsError
-from tasks.experiments.arms import QUICK
 from tasks.experiments.laboratory import compare_arms
-from tasks.flyte.ends import open_run
+from tasks.experiments.questions import QUICK
+from tasks.flyte.uncached import open_run
 from tests.report.pages import words
 from tests.workflows.runs import Finished, assert_succeeded
 from tests.workflows.test_decks import deck_of, decks_of, tabs

@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from rich.table import Table
 
 from tasks.report import drawing
-from tasks.report.look import BLUE, MUTED, ORANGE
+from tasks.report.theme import BLUE, MUTED, ORANGE
 from tools.benchmarks.measurement import BASELINES, Measurement, Ratio
 from tools.docs.sections import render_markdown, replace_section
 

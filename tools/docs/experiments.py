@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from tasks.errors import UserError
-from tasks.experiments.arms import FULL, QUICK, Part
 from tasks.experiments.compare import compare_finished
 from tasks.experiments.figures import make_figures
 from tasks.experiments.laboratory import FIGURE, find_parts
 from tasks.experiments.parallel import run_part
+from tasks.experiments.questions import FULL, QUICK, Part
 from tasks.experiments.result import (
     ReproductionResult,
     arms_table,

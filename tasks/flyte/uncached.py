@@ -1,4 +1,4 @@
-"""The first and the last tasks of workflows, which open a store and sum up the results; none of them is cached."""
+"""The uncached tasks: they check settings and open a store before the steps of a workflow, and sum up their results."""
 
 import os
 import shlex

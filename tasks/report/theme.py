@@ -1,4 +1,4 @@
-"""Colors and templates of pages. The filters of the templates format numbers as the terminal does."""
+"""Colors, templates and filters of pages. The filters format numbers as the terminal does."""
 
 from functools import cache
 from pathlib import Path

@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.experiments import laboratory
-from tasks.experiments.arms import FULL, QUESTIONS, QUICK, LaboratorySize, Part
+from tasks.experiments.questions import FULL, QUESTIONS, QUICK, LaboratorySize, Part
 from tasks.settings import RunSettings
 from tasks.store import Store
 from tests.experiments.planted import study
