@@ -87,7 +87,7 @@ def _wait(execution: Execution, follow_command: str) -> None:
 
 def follow(execution: Execution) -> ExecutionState:
     """Print a line for every change until the execution ends, and return its last state."""
-    progress, last_answer, is_reported = Progress(), time.monotonic(), False
+    reporter, last_answer, is_reported = ChangeReporter(), time.monotonic(), False
     while True:
         try:
             seen = execution.state()
@@ -99,14 +99,14 @@ def follow(execution: Execution) -> ExecutionState:
             is_reported = True
         else:
             last_answer, is_reported = time.monotonic(), False
-            for line in progress.lines(seen, datetime.now(UTC)):
+            for line in reporter.lines(seen, datetime.now(UTC)):
                 _line(line)
             if seen.done:
                 return seen
         time.sleep(_POLL_SECONDS)
 
 
-class Progress:
+class ChangeReporter:
     """Formats the changes of an execution as lines, and gives each change only once."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
 
 State = Literal["ok", "warning", "failed", "not tried"]
-Result = tuple[State, str, str]
+CheckResult = tuple[State, str, str]
 """State, finding and fix."""
 Object = dict[str, Any]
 """An object of Kubernetes, as JSON."""
@@ -70,7 +70,7 @@ class Unknown(Exception):
         self.why, self.fix, self.reason = why, fix, reason
 
 
-def run_check(name: str, check: Callable[[], Result], unknown: State = "not tried") -> Finding:
+def run_check(name: str, check: Callable[[], CheckResult], unknown: State = "not tried") -> Finding:
     """Return the finding of a check, or a finding with the state ``unknown`` if the check raises ``Unknown``."""
     try:
         return Finding(name, *check())

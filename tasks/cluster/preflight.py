@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Target, Unknown, run_check
+from tasks.cluster.api import STRANGE, Api, CheckResult, Finding, Object, Target, Unknown, run_check
 from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, NodeMatch, Obstacle, match_node, role_pod
 from tasks.cluster.rates import used_gpus
 from tasks.cluster.services import check_flyte, check_image, probe_store, version_numbers
@@ -77,7 +77,7 @@ class _Cluster:
             matches = [match_node(node, pod["spec"], running or ()) for node in nodes]
             yield run_check(f"nodes for {role}", partial(self._room, role, matches, running is not None))
 
-    def server(self) -> Result:
+    def server(self) -> CheckResult:
         version = str(self._api.ask("/version").get("gitVersion"))
         numbers = version_numbers(version)
         if numbers is None:
@@ -86,14 +86,14 @@ class _Cluster:
             return "failed", f"Kubernetes {version}", f"Upgrade the cluster to {'.'.join(map(str, OLDEST))} or newer"
         return "ok", f"{self._api.address}, Kubernetes {version}", ""
 
-    def permissions(self) -> Result:
+    def permissions(self) -> CheckResult:
         required, denied = self._api.required, self._api.review()
         if denied:
             fix = "Request them: k8s/components/preflight binds a role that has all"
             return "warning", f"may not {', '.join(str(required[what]) for what in denied)}", fix
         return "ok", f"all {len(required)} required permissions", ""
 
-    def namespace(self) -> Result:
+    def namespace(self) -> CheckResult:
         namespace = self._api.namespace
         existing = [one["metadata"]["name"] for one in self._api.read("namespaces")["items"]]
         if namespace not in existing:
@@ -103,7 +103,7 @@ class _Cluster:
             return "failed", f"{namespace} does not exist{others}", fix
         return "ok", namespace, ""
 
-    def secrets(self) -> Result:
+    def secrets(self) -> CheckResult:
         wanted, namespace = self._deployment.secrets, self._api.namespace
         keys = [key for key in (wanted.hub_token, wanted.tracker_key) if key]
         if not keys:
@@ -119,7 +119,7 @@ class _Cluster:
             return "failed", found, f"Add the key to the secret, or name another in the deployment's secrets: {missing}"
         return "ok", f"{wanted.name}: {', '.join(keys)}", ""
 
-    def training_operator(self) -> Result:
+    def training_operator(self) -> CheckResult:
         nodes = self._deployment.train_nodes
         if nodes == 1:
             return "ok", "not needed for train_nodes 1", ""
@@ -131,7 +131,7 @@ class _Cluster:
         fix = "Install Kubeflow's training operator v1 and enable Flyte's pytorch plugin, or set train_nodes: 1"
         return "failed", f"{KUBEFLOW} has no pytorchjobs here, and train_nodes is {nodes}", fix
 
-    def _admission(self, role: Role, pod: Object) -> Result:
+    def _admission(self, role: Role, pod: Object) -> CheckResult:
         setting, used = used_gpus(self._run).get(role, ("", 0))
         if 0 < (gpus := self._deployment.pods[role].gpus) < used:  # Without GPUs, processes train on the CPU.
             fix = f"Raise gpus in pods.{role} of the deployment, or lower {setting}"
@@ -144,7 +144,7 @@ class _Cluster:
         fix = f"Change pods.{role} of the deployment, the pod template {template}, or what it names: {_APPLY}"
         return "failed", f"the API server refuses it: {refusal}", fix
 
-    def _room(self, role: Role, matches: Sequence[NodeMatch], pods_known: bool) -> Result:
+    def _room(self, role: Role, matches: Sequence[NodeMatch], pods_known: bool) -> CheckResult:
         run, deployment = self._run, self._deployment
         fitting = [one for one in matches if one.if_empty]
         if_empty, free_now = sum(one.if_empty for one in matches), sum(one.free_now for one in matches)
@@ -174,7 +174,7 @@ def _fits_quota(requested: str, limited: str) -> bool:
     return all(quantity(asked[name]) <= quantity(most[name]) for name in asked)
 
 
-def explain_unschedulable(matches: Sequence[NodeMatch], role: Role, template: str) -> Result:
+def explain_unschedulable(matches: Sequence[NodeMatch], role: Role, template: str) -> CheckResult:
     """Return a finding with the obstacles of all nodes, the nearest node first, and the fix for its obstacle."""
     nodes = dict[Obstacle, list[str]]()
     for one in matches:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from tasks.cluster.api import Finding, Object, Result, Target, Unknown, parse_object, root_cause, run_check
+from tasks.cluster.api import CheckResult, Finding, Object, Target, Unknown, parse_object, root_cause, run_check
 from tasks.errors import ArtifactError
 from tasks.settings.deployment import VARIABLE
 from tasks.store.layout import PREFLIGHT
@@ -24,7 +24,7 @@ _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distributio
 _MANIFESTS = {"Accept": f"{_OCI}.index.v1+json, {_OCI}.manifest.v1+json, {_DOCKER}.list.v2+json, {_DOCKER}.v2+json"}
 
 
-def probe_store(uri: str, seconds: float) -> Result:
+def probe_store(uri: str, seconds: float) -> CheckResult:
     """Check the store: write a small object, try to write it again, read it and delete it."""
     bucket, key = bucket_of(uri, seconds), f"{PREFLIGHT}/{uuid.uuid4().hex}"
     here = "checked from this machine with its credentials; pods have their own"
@@ -54,7 +54,7 @@ def probe_store(uri: str, seconds: float) -> Result:
     return "ok", f"{uri}: written with If-None-Match, read and removed; {here}", ""
 
 
-def check_image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
+def check_image(name: str, nodes: Sequence[Object], seconds: float) -> CheckResult:
     """Check that an image can be pulled: its name, the nodes that have it, and its registry."""
     parts = _IMAGE.fullmatch(name)
     if parts is None:
@@ -124,7 +124,7 @@ def check_flyte(target: Target, workflow: str) -> list[Finding]:
     return [server, run_check("workflow", partial(_workflow, address, target, workflow))]
 
 
-def _admin(address: str, seconds: float) -> Result:
+def _admin(address: str, seconds: float) -> CheckResult:
     answer = _fetch(f"{address}/healthcheck", seconds)
     if not answer.ok:
         found = f"{address}/healthcheck answers {answer.status_code} {answer.reason}"
@@ -138,7 +138,7 @@ def _admin(address: str, seconds: float) -> Result:
     return "ok", found, ""
 
 
-def _workflow(address: str, target: Target, workflow: str) -> Result:
+def _workflow(address: str, target: Target, workflow: str) -> CheckResult:
     project, domain = target.project, target.domain
     latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
     answer = _fetch(f"{address}/api/v1/workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", target.seconds)

@@ -102,7 +102,7 @@ def check_problems(runs: Sequence[SystemRun]) -> None:
                     )
 
 
-Accuracies = Mapping[str, Mapping[str, Values]]
+ProblemAccuracies = Mapping[str, Mapping[str, Values]]
 """Accuracies of all problems after the last update, [P], by run and benchmark."""
 
 
@@ -114,7 +114,7 @@ def _by_problem(store: Store, run: SystemRun) -> dict[str, Values]:
     return accuracies
 
 
-def accuracy_cells(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
+def accuracy_cells(runs: Sequence[SystemRun], accuracies: ProblemAccuracies) -> list[Cell]:
     """Return the accuracy with its interval of every model and system, on every benchmark and on their mean."""
     cells = []
     for (model, system), seeds in by_system(runs).items():
@@ -137,7 +137,7 @@ def accuracy_cells(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Ce
 
 
 def paired_tests(
-    runs: Sequence[SystemRun], accuracies: Accuracies, reference: str, baselines: Sequence[str], margin: float
+    runs: Sequence[SystemRun], accuracies: ProblemAccuracies, reference: str, baselines: Sequence[str], margin: float
 ) -> list[PairedTest]:
     """Test the reference against every baseline over their common seeds.
 

@@ -37,7 +37,7 @@ from tasks.flyte.inputs import (
 )
 from tasks.process.logs import logger
 from tasks.process.provenance import process
-from tasks.report.summary import PolicyAccuracies, RescoredRun, RunSummary, execution_since, summarise
+from tasks.report.summary import PolicyAccuracies, RescoredRun, RunSummary, summarise, work_of_execution
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
@@ -265,7 +265,7 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     if len(opened.refs("report")) > 1:
         commands.append(f"mu-grpo compare --store {uri}")
     summary = summarise(opened, report, commands)
-    execution = execution_since(opened, report, inputs.started)
+    execution = work_of_execution(opened, report, inputs.started)
     # The local copy of a bucket's file is inside a pod, where users cannot read it.
     page = f"{opened.ref.uri}/{report.folder}/{PAGE_FILE}" if opened.remote else summary.report
     return summary.model_copy(update={"execution": execution, "report": page})

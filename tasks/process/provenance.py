@@ -46,7 +46,7 @@ def process() -> Process:
 os.register_at_fork(after_in_child=process.cache_clear)
 
 
-def execution() -> str:
+def execution_id() -> str:
     """Return the id of the execution of this process: Flyte's id in a pod, else that of the command."""
     return os.environ.get("FLYTE_INTERNAL_EXECUTION_ID") or os.environ.setdefault(EXECUTION, uuid.uuid4().hex)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.formats import DASH, duration, label, moment, number, percent
-from tasks.report.history import Evaluation, Result, format_values
+from tasks.report.history import Accuracies, Evaluation, format_values
 from tasks.report.ledger import ROWS
 from tasks.report.summary import RunSummary
 from tasks.report.tables import text_table
@@ -97,7 +97,7 @@ def sections(summaries: Sequence[RunSummary]) -> list[tuple[_Rows, Callable[[flo
     return [(rows, write) for rows, write in written if rows]
 
 
-def _measured(summaries: Sequence[RunSummary], measure: Callable[[Result], float | None], title: str = "") -> _Rows:
+def _measured(summaries: Sequence[RunSummary], measure: Callable[[Accuracies], float | None], title: str = "") -> _Rows:
     """Return values by number of updates, so that runs with other stages share rows; without values, no rows.
 
     Values on different problems are in different rows. An empty title stands for that of the accuracies.
@@ -108,8 +108,8 @@ def _measured(summaries: Sequence[RunSummary], measure: Callable[[Result], float
     at_the_end = f"{title} at the end".strip()
     rows: dict[tuple[int, int, str], list[float | None]] = {}
 
-    def enter(run: int, result: Result, *key: Any) -> None:
-        if (value := measure(result)) is not None:
+    def enter(run: int, accuracies: Accuracies, *key: Any) -> None:
+        if (value := measure(accuracies)) is not None:
             rows.setdefault(key, [None] * len(summaries))[run] = value
 
     for run, (summary, benchmarks) in enumerate(zip(summaries, by_run, strict=True)):

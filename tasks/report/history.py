@@ -28,7 +28,7 @@ OTHER_STEPS = ("rollout", "verify")
 """Settings of other steps that an alternating step also has; they are shown once."""
 
 
-class Result(FlyteModel):
+class Accuracies(FlyteModel):
     """Accuracies of a policy on one benchmark, or their averages over several: the contents of metrics.json."""
 
     accuracy: Interval
@@ -60,7 +60,7 @@ class Result(FlyteModel):
         return self.pass_at.get(self.samples_per_problem)
 
 
-class Evaluation(Result):
+class Evaluation(Accuracies):
     """An evaluation of a policy on one benchmark."""
 
     benchmark: str
@@ -68,7 +68,7 @@ class Evaluation(Result):
     evaluation: ArtifactRef
 
 
-class EvaluatedPolicy(Result):
+class EvaluatedPolicy(Accuracies):
     """A policy with its averages over the benchmarks."""
 
     policy: ArtifactRef

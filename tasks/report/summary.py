@@ -10,8 +10,8 @@ from typing import Self
 from pydantic import Field, ValidationError
 
 from tasks.formats import duration, label, number, percent, percent_range, share, share_with_interval
-from tasks.process.provenance import execution, uncommitted_change, waits
-from tasks.report.history import EvaluatedPolicy, History, Result, load_finished, load_history
+from tasks.process.provenance import execution_id, uncommitted_change, waits
+from tasks.report.history import Accuracies, EvaluatedPolicy, History, load_finished, load_history
 from tasks.report.ledger import Ledger, make_ledger, union_seconds
 from tasks.report.tables import TERMINAL_WIDTH, text_table
 from tasks.settings.base import FlyteModel
@@ -22,7 +22,7 @@ from tasks.store.records import Manifest
 from tasks.store.tables import read_table
 
 
-class Execution(FlyteModel):
+class ExecutionWork(FlyteModel):
     """The work of one execution of the workflow for a run. Other executions made the remaining artifacts of the run."""
 
     artifacts: int
@@ -60,7 +60,7 @@ class RunSummary(FlyteModel):
     """Seconds; less than the sum of the ledger if steps ran in parallel."""
     training: float
     """Seconds of wall-clock of generation, verification and optimization."""
-    execution: Execution | None = None
+    execution: ExecutionWork | None = None
     """The execution that printed this summary."""
     report: str = ""
     next_commands: list[str] = Field(default_factory=list)
@@ -170,13 +170,14 @@ def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> Ru
     return summary.model_copy(update={"report": str(folder / PAGE_FILE), "next_commands": list(next_commands)})
 
 
-def execution_since(store: Store, report: ArtifactRef, started: float) -> Execution:
+def work_of_execution(store: Store, report: ArtifactRef, started: float) -> ExecutionWork:
     """Return the work of this execution for a run since ``started``, in Unix seconds."""
     manifests = ancestry(store, [report]).manifests.values()
-    made = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
-    all_waits = [*waits, *(wait for timings in made for wait in timings.waited)]
+    timings = [manifest.timings for manifest in manifests]
+    made = [one for one in timings if one.execution == execution_id() and one.started >= started]
+    all_waits = [*waits, *(wait for one in made for wait in one.waited)]
     waited = union_seconds(wait for wait in all_waits if wait[0] >= started)
-    return Execution(
+    return ExecutionWork(
         artifacts=len(manifests),
         made=len(made),
         seconds=max(0.0, time.time() - started),
@@ -226,8 +227,8 @@ class PolicyAccuracies(FlyteModel):
         return "\n".join(lines)
 
 
-def _reward(result: Result) -> str:
-    return "" if result.reward is None else f", reward {number(result.reward, 3)}"
+def _reward(measured: Accuracies) -> str:
+    return "" if measured.reward is None else f", reward {number(measured.reward, 3)}"
 
 
 class RescoredStage(FlyteModel):

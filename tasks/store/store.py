@@ -21,7 +21,7 @@ from filelock import FileLock
 from pydantic import ValidationError
 
 from tasks.errors import ArtifactError, DamagedError
-from tasks.process.provenance import commit, execution, gpu_models, gpus, packages, process, waits
+from tasks.process.provenance import commit, execution_id, gpu_models, gpus, packages, process, waits
 from tasks.settings.base import STORES, Settings, is_place, local_path
 from tasks.store.files import (
     OBJECTS_AT_ONCE,
@@ -213,7 +213,7 @@ class Store:
                 earlier=sum(draft.earlier.values()),
                 gpus=gpus(),
                 gpu_models=gpu_models() if gpus() else [],
-                execution=execution(),
+                execution=execution_id(),
                 idle_since=draft.idle_since,
                 waited=list(waits),
             ),

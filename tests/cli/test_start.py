@@ -19,7 +19,7 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import LiteralMap
 
 from tasks.cli import start as module
-from tasks.cli.start import Options, Progress, describe_end, start
+from tasks.cli.start import ChangeReporter, Options, describe_end, start
 from tasks.errors import DeploymentError, SettingsError, UserError
 from tasks.flyte.remote import Attempt, ExecutionState, Node
 from tasks.report.history import EvaluatedPolicy
@@ -308,33 +308,33 @@ def pod(phase: str, reason: str = "", ago: float = 60, number: int = 0, error: s
     return Attempt(number, phase, reason, (NOW - timedelta(seconds=ago)).replace(tzinfo=None), error)
 
 
-def told(progress: Progress, *nodes: Node) -> list[str]:
-    return [words(line) for line in progress.lines(ExecutionState("running", nodes, ""), NOW)]
+def told(reporter: ChangeReporter, *nodes: Node) -> list[str]:
+    return [words(line) for line in reporter.lines(ExecutionState("running", nodes, ""), NOW)]
 
 
 def test_a_pod_that_waits_is_told_when_its_reason_changes() -> None:
-    progress = Progress()
-    assert not told(progress, node("a", "queued", pod("initializing", "ContainerCreating", ago=3)))
-    assert not told(progress, node("a", "running", pod("queued", ago=3)))
+    reporter = ChangeReporter()
+    assert not told(reporter, node("a", "queued", pod("initializing", "ContainerCreating", ago=3)))
+    assert not told(reporter, node("a", "running", pod("queued", ago=3)))
     pulling, unplaced = pod("initializing", "ErrImagePull"), pod("queued", "0/1 nodes are available")
-    assert told(progress, node("a", "queued", pulling)) == ["a waits: ErrImagePull"]
-    assert told(progress, node("a", "queued", unplaced)) == ["a waits: 0/1 nodes are available"]
-    assert not told(progress, node("a", "queued", pulling))
-    assert told(progress, node("a", "running", pod("running", "Started"))) == ["a running"]
+    assert told(reporter, node("a", "queued", pulling)) == ["a waits: ErrImagePull"]
+    assert told(reporter, node("a", "queued", unplaced)) == ["a waits: 0/1 nodes are available"]
+    assert not told(reporter, node("a", "queued", pulling))
+    assert told(reporter, node("a", "running", pod("running", "Started"))) == ["a running"]
     for ago, lines in ((3, 0), (60, 1), (70, 0)):  # Until Flyte gives it a pod: another execution does the same work.
         waiting = replace(node("b", "queued"), since=(NOW - timedelta(seconds=ago)).replace(tzinfo=None))
-        assert len(told(progress, waiting)) == lines
+        assert len(told(reporter, waiting)) == lines
 
 
 def test_an_attempt_that_failed_is_told_and_the_next_one_goes_on() -> None:
-    progress = Progress()
+    reporter = ChangeReporter()
     killed = pod("failed", error="[1/1] currentAttempt done. pod was deleted\nmore")
     first = "a attempt 1 failed: [1/1] currentAttempt done. pod was deleted"
-    assert told(progress, node("a", "running", killed)) == [first, "a running"]
-    assert not told(progress, node("a", "running", killed, pod("running", number=1)))
+    assert told(reporter, node("a", "running", killed)) == [first, "a running"]
+    assert not told(reporter, node("a", "running", killed, pod("running", number=1)))
     mapped = replace(pod("running"), failed_shards=((3, 0), (3, 1)))
     failed = [f"b shard 3, attempt {number} failed; see the log of its pod" for number in (1, 2)]
-    assert told(progress, node("b", "running", mapped)) == [*failed, "b running"]
+    assert told(reporter, node("b", "running", mapped)) == [*failed, "b running"]
 
 
 def test_the_innermost_node_that_failed_is_named_unless_somebody_ended_the_execution() -> None:

@@ -73,7 +73,7 @@ class SyntheticRun:
         It is an execution of its own, and this run's clock is its time.
         """
         started, time = self.clock.now - imports, SimpleNamespace(time=self.clock, perf_counter=self.clock)
-        made = {"process": Process(name, started), "gpus": gpus, "execution": name}
+        made = {"process": Process(name, started), "gpus": gpus, "execution_id": name}
         given = {function: mock.Mock(return_value=value) for function, value in made.items()}
         with mock.patch.multiple("tasks.store.store", time=time, _last_end=[0.0], waits=list(waits), **given):
             yield

@@ -14,7 +14,7 @@ from tasks.process.provenance import EXECUTION
 from tasks.report.compare import ComparedRun, compare, different_settings
 from tasks.report.history import Evaluation
 from tasks.report.ledger import make_ledger
-from tasks.report.summary import RunSummary, execution_since, make_summary, summarise
+from tasks.report.summary import RunSummary, make_summary, summarise, work_of_execution
 from tasks.report.tables import text_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.lineage import ancestry
@@ -226,20 +226,20 @@ def test_the_summary_says_what_the_execution_made(run, monkeypatch):
         report = reported(run.store, summary_of(run), {}, run.evaluations)
     everything = len(ancestry(run.store, [report]).manifests)
     monkeypatch.setenv(EXECUTION, "second")
-    second = execution_since(run.store, report, started)
+    second = work_of_execution(run.store, report, started)
     assert (second.artifacts, second.made) == (everything, 5)  # prompts, two shards, verdicts, a policy
     assert (second.waited, second.seconds > 0) == (pytest.approx(29.0), True)
     assert "29.0 s of it waiting for another run" in str(second)
     monkeypatch.setenv(EXECUTION, "first")
-    first = execution_since(run.store, report, started)
+    first = work_of_execution(run.store, report, started)
     assert (first.artifacts, first.made, first.waited) == (everything, everything - 5, 0.0)
-    assert execution_since(run.store, report, run.clock.now + 1).made == 0
+    assert work_of_execution(run.store, report, run.clock.now + 1).made == 0
     monkeypatch.setenv("FLYTE_INTERNAL_EXECUTION_ID", "second")
-    assert execution_since(run.store, report, started).made == 5
+    assert work_of_execution(run.store, report, started).made == 5
     with run.process("third"):  # It repeats the step of the last report.
         assert reported(run.store, summary_of(run), {}, run.evaluations) == report
     monkeypatch.setenv("FLYTE_INTERNAL_EXECUTION_ID", "third")
     monkeypatch.setattr("tasks.report.summary.uncommitted_change", lambda: ("tasks/train/objective.py", started + 1))
-    third = execution_since(run.store, report, started)
+    third = work_of_execution(run.store, report, started)
     assert third.outdated.startswith("tasks/train/objective.py was changed")
     assert str(third).startswith(f"{everything} artifacts, 0 of them new, in ")
