@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.errors import DataError
-from tasks.experiments.questions import QUESTIONS, Arm, LaboratorySize, Part
+from tasks.experiments.questions import QUESTIONS, LaboratorySize, Part
 from tasks.experiments.result import LaboratoryResult
 from tasks.process.interruption import repeat_lost_sigint
 from tasks.process.logs import bar
 from tasks.settings import RunSettings
+from tasks.settings.base import read_yaml
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import LOGS
 
@@ -45,17 +46,6 @@ class Command(NamedTuple):
     log: Path
 
 
-def arm_settings(arm: Arm, size: LaboratorySize, config: Path, overrides: str) -> RunSettings:
-    """Return the settings of an arm's runs, merged as in ``open_run``.
-
-    Raises:
-        SettingsError: the settings are invalid.
-    """
-    settings = RunSettings.read(config, f"{arm.overrides(size.updates)} {overrides}")
-    settings.check_laboratory_run(size.updates, "updates of a run")
-    return settings
-
-
 def run_part(part: Part, size: LaboratorySize, config: Path, jobs: int, overrides: str) -> LaboratoryResult:
     """Run all arms of a part on all seeds, then compare them, and print the comparison.
 
@@ -72,7 +62,8 @@ def run_part(part: Part, size: LaboratorySize, config: Path, jobs: int, override
     if not WORKFLOWS.is_file():
         raise DataError(f"{WORKFLOWS}: not found. To fix it, start the laboratory in the root of a checkout.")
     arms = QUESTIONS[part].arms
-    settings = [arm_settings(arm, size, config, overrides) for arm in arms]
+    values = read_yaml(config, RunSettings.model_fields, "configs/laboratory.yaml")
+    settings = [arm.settings(values, size.updates, overrides) for arm in arms]
     store = Store.open(settings[0].store)
     logs = store.root / LOGS
     logs.mkdir(parents=True, exist_ok=True)

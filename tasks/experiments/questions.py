@@ -1,9 +1,10 @@
 """The questions of the laboratory. Each has a set of arms, one of which the others are compared with."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from tasks.settings import PRESETS
+from tasks.settings import PRESETS, RunSettings
+from tasks.settings.experiment import check_laboratory_run
 
 Part = Literal["a", "b", "c", "d"]
 
@@ -39,6 +40,16 @@ class Arm:
     def overrides(self, updates: int) -> str:
         """Return the overrides for a run with this number of updates."""
         return f"{self.change} updates_per_rollout={self.mu or updates // self.stages}"
+
+    def settings(self, laboratory: dict[str, Any], updates: int, overrides: str = "") -> RunSettings:
+        """Return the settings of the arm's runs, merged as in ``open_run``, from plain values of the laboratory's.
+
+        Raises:
+            SettingsError: the settings are wrong, or do not give this number of updates.
+        """
+        settings = RunSettings.merged(laboratory, f"{self.overrides(updates)} {overrides}")
+        check_laboratory_run(settings, updates, "updates of a run")
+        return settings
 
 
 @dataclass(frozen=True)

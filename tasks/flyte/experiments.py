@@ -37,8 +37,7 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
         laboratory = [experiment.laboratory_settings(store, overrides)]
         for arm in (arm for part in plan.parts for arm in QUESTIONS[part].arms):
             try:
-                run = RunSettings.merged(laboratory[0].given(), arm.overrides(plan.updates))
-                run.check_laboratory_run(plan.updates, "updates of a run")
+                arm.settings(laboratory[0].given(), plan.updates)
             except SettingsError as error:
                 raise SettingsError(f"experiment.laboratory, arm {arm.name!r}: {error.message}") from None
     return OpenReproduction(

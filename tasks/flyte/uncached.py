@@ -49,6 +49,7 @@ from tasks.settings import (
 )
 from tasks.settings.base import in_bucket
 from tasks.settings.evaluate import Measure, measures
+from tasks.settings.experiment import check_one_benchmark
 from tasks.store import Store, StoreRef
 from tasks.store.files import disk_errors, sweep
 from tasks.store.layout import LEASES, PAGE_FILE
@@ -163,7 +164,7 @@ def open_run(
             "allowed: null, or workflows/grpo.py, which generates again after every updates_per_rollout updates."
         )
     if arm:
-        settings.check_one_benchmark()
+        check_one_benchmark(settings)
     if arm and RunSettings.merged(settings.model_dump(mode="json"), f"{arm} seed={values['seed']}") != settings:
         raise SettingsError(
             f"overrides: {overrides!r} in the laboratory replaces the seed or a setting of the arm {arm!r}, which "

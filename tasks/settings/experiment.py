@@ -123,7 +123,7 @@ class ExperimentSettings(Settings):
         assert self.laboratory is not None
         layers = (next(iter(self.models.values())), self.systems[self.reference], self.laboratory.changes)
         settings = _merge_layers("laboratory", (self.common, *layers, {"store": store}), overrides)
-        settings.check_laboratory_run(self.laboratory.updates, "experiment.laboratory.updates")
+        check_laboratory_run(settings, self.laboratory.updates, "experiment.laboratory.updates")
         return settings
 
     def _settings(self, run: NamedRun, store: str, overrides: str) -> RunSettings:
@@ -137,6 +137,36 @@ class ExperimentSettings(Settings):
                     f"{name} {value!r}; allowed: no {name} there. Change the seeds or the store of the experiment."
                 )
         return settings
+
+
+def check_one_benchmark(run: RunSettings) -> None:
+    """Raise SettingsError unless a run of the laboratory has one benchmark, for its own verifier and engine."""
+    if run.evaluation_engine != run.rollout.engine:
+        raise SettingsError(
+            f"evaluate.engine: {run.evaluation_engine.kind} in the laboratory, whose runs evaluate with "
+            "rollout.engine; allowed: null."
+        )
+    if len(run.evaluate.benchmarks) > 1:
+        raise SettingsError(
+            f"evaluate.benchmarks: {len(run.evaluate.benchmarks)} in the laboratory, whose runs are compared "
+            "problem by problem; allowed: one."
+        )
+    (benchmark,), kind = run.evaluate.benchmarks, run.verify.kind
+    if benchmark.answer_type not in (None, kind):
+        raise SettingsError(
+            f"evaluate.benchmarks, {benchmark.name}: answer_type {benchmark.answer_type} with verify.kind {kind} "
+            f"in the laboratory, whose runs have one verifier; allowed: answer_type {kind}."
+        )
+
+
+def check_laboratory_run(run: RunSettings, updates: int, name: str) -> None:
+    """Raise SettingsError unless a run of the laboratory has one benchmark and this number of updates."""
+    check_one_benchmark(run)
+    if run.updates_per_stage != updates:
+        raise SettingsError(
+            f"{name}: {updates}, but prompts.prompts_per_stage {run.prompts.prompts_per_stage} and the other "
+            f"settings of the laboratory's runs give {run.updates_per_stage} updates; allowed: equal numbers."
+        )
 
 
 def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:

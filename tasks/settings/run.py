@@ -72,34 +72,6 @@ class RunSettings(Settings):
         values = self.model_dump(mode="json")
         return {**values, "optimize": _without_row(values["optimize"])}
 
-    def check_one_benchmark(self) -> None:
-        """Raise SettingsError unless a run of the laboratory has one benchmark, for its own verifier and engine."""
-        if self.evaluation_engine != self.rollout.engine:
-            raise SettingsError(
-                f"evaluate.engine: {self.evaluation_engine.kind} in the laboratory, whose runs evaluate with "
-                "rollout.engine; allowed: null."
-            )
-        if len(self.evaluate.benchmarks) > 1:
-            raise SettingsError(
-                f"evaluate.benchmarks: {len(self.evaluate.benchmarks)} in the laboratory, whose runs are compared "
-                "problem by problem; allowed: one."
-            )
-        (benchmark,), kind = self.evaluate.benchmarks, self.verify.kind
-        if benchmark.answer_type not in (None, kind):
-            raise SettingsError(
-                f"evaluate.benchmarks, {benchmark.name}: answer_type {benchmark.answer_type} with verify.kind {kind} "
-                f"in the laboratory, whose runs have one verifier; allowed: answer_type {kind}."
-            )
-
-    def check_laboratory_run(self, updates: int, name: str) -> None:
-        """Raise SettingsError unless a run of the laboratory has one benchmark and this number of updates."""
-        self.check_one_benchmark()
-        if self.updates_per_stage != updates:
-            raise SettingsError(
-                f"{name}: {updates}, but prompts.prompts_per_stage {self.prompts.prompts_per_stage} and the other "
-                f"settings of the laboratory's runs give {self.updates_per_stage} updates; allowed: equal numbers."
-            )
-
     @property
     def responses_per_stage(self) -> int:
         """Return the number of responses of a stage."""

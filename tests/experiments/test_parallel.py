@@ -10,7 +10,7 @@ import yaml
 
 from tasks.errors import SettingsError
 from tasks.experiments import parallel
-from tasks.experiments.parallel import Command, arm_settings, last_lines, run_side_by_side
+from tasks.experiments.parallel import Command, last_lines, run_side_by_side
 from tasks.experiments.questions import QUESTIONS, QUICK
 from tasks.settings import ExperimentSettings
 from tests.cli.synthetic import run_refused
@@ -85,13 +85,13 @@ def test_a_run_whose_start_is_interrupted_does_not_begin(tmp_path: Path) -> None
 
 def test_arms_of_one_stage_have_one_stage() -> None:
     """With 128 updates in a stage, the arms named "one stage" would refresh their rollouts after 64."""
+    quick = yaml.safe_load((ROOT / QUICK.config).read_text())
     with pytest.raises(SettingsError, match=r"updates of a run: 64, but .* give 128 updates; allowed: equal numbers"):
-        arm_settings(QUESTIONS["a"].arms[1], QUICK, ROOT / QUICK.config, "optimize.responses_per_update=8")
+        QUESTIONS["a"].arms[1].settings(quick, QUICK.updates, "optimize.responses_per_update=8")
     values = yaml.safe_load((ROOT / "configs/reproduce-tiny.yaml").read_text())["experiment"]
     values["laboratory"]["updates"] = 256
-    experiment = ExperimentSettings.parse(values)
     with pytest.raises(SettingsError, match=r"experiment\.laboratory\.updates: 256, but .* give 64 updates"):
-        experiment.laboratory_settings("runs")
+        ExperimentSettings.parse(values).laboratory_settings("runs")
 
 
 def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path) -> None:
