@@ -84,10 +84,7 @@ def evaluate_policy(
         with draft.phase("start"):
             verifier.start()
         with draft.phase("verify"):
-            verdicts = verifier.verify([verifier_input(sample) for sample in samples], f"{title} verify")
-            for sample, verdict in zip(samples, verdicts, strict=True):
-                sample.update(vars(verdict))
-            check_failures(samples, verify, len(samples))
+            judge_samples(samples, verifier, verify, f"{title} verify")
             sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
             classes = answer_classes(sampled, verifier, f"{title} maj@{k}") if note.answer_type == "math" else None
         write_table(draft.path / SAMPLES_FILE, samples, SAMPLES, ROWS_AT_ONCE)
@@ -145,6 +142,14 @@ def sample_problems(
         }
         for row, request, response, text in zip(per_request, requests, responses, texts, strict=True)
     ]
+
+
+def judge_samples(samples: Sequence[dict[str, Any]], verifier: Verifier, settings: VerifySettings, title: str) -> None:
+    """Add verdicts to rows of the samples table; see ``check_failures`` for errors."""
+    verdicts = verifier.verify([verifier_input(sample) for sample in samples], title)
+    for sample, verdict in zip(samples, verdicts, strict=True):
+        sample.update(vars(verdict))
+    check_failures(samples, settings, len(samples))
 
 
 def answer_classes(samples: Sequence[Mapping[str, Any]], verifier: Verifier, title: str = "") -> list[int]:

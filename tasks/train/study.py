@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tasks.errors import CollapseError, SettingsError
-from tasks.evaluate.step import sample_problems
+from tasks.evaluate.step import judge_samples, sample_problems
 from tasks.process.logs import bar
 from tasks.rollout.engine import Sampling
 from tasks.rollout.step import tokenise_all
@@ -18,8 +18,6 @@ from tasks.store.tables import CURVE, read_table, write_table
 from tasks.train.colocated import Colocated
 from tasks.train.results import Row, metrics_schema
 from tasks.verify import Outcome
-from tasks.verify.pool import check_failures
-from tasks.verify.step import verifier_input
 
 
 def run_study(
@@ -117,14 +115,11 @@ def _measure(
     token_ids: dict[str, list[int]],
     seed: int,
 ) -> dict[str, Any]:
-    """Return a row of the curve, by the policy as it is now; see ``check_failures`` for errors."""
+    """Return a row of the curve, by the policy as it is now; see ``judge_samples`` for errors."""
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
     samples = sample_problems(loop.engine, loop.tokenizer, problems, token_ids, range(k), sampling, seed)
-    verdicts = loop.verifier.verify([verifier_input(sample) for sample in samples])
-    for sample, verdict in zip(samples, verdicts, strict=True):
-        sample.update(vars(verdict))
-    check_failures(samples, loop.verify, len(samples))
+    judge_samples(samples, loop.verifier, loop.verify, "verify")
     correct_PK = np.array([sample["outcome"] is Outcome.CORRECT for sample in samples], dtype=np.float64).reshape(-1, k)
     working = [sample["shows_working"] for sample in samples]
     return {
