@@ -53,7 +53,7 @@ class DamagedError(ArtifactError):
 
 
 class StorageError(ArtifactError):
-    """The disk, the server, or another process that uses the store does not let a step go on now."""
+    """A disk, a server or another process prevents a step from using the store, perhaps only for a time."""
 
     recoverable = True
 

@@ -228,7 +228,7 @@ def lineage(
     settings: Annotated[bool, typer.Option("--settings", help="Show all settings of the artifact.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the lineage of an artifact: its parents by role, with seeds, facts, commits and times, and its packages."""
+    """Show the lineage of an artifact: its parents by name, with seeds, facts, commits and times, and its packages."""
     from tasks.cli.store import lineage_json, lineage_tables
 
     if as_json:

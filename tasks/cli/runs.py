@@ -1,4 +1,4 @@
-"""Runs of a store: finished runs, which have a report, and unfinished runs."""
+"""The commands ``report`` and ``compare``: the page and the summary of a run, and all finished runs of a store."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -65,8 +65,8 @@ def lineage_tables(store: Store, wanted: str, settings: bool = False) -> Rendera
 def _tree(lineage: Lineage, root: ArtifactRef) -> Tree:
     seen: set[str] = set()
 
-    def grow(tree: Tree | None, role: str, ref: ArtifactRef) -> Tree:
-        label = Text.assemble((f"{role}  " if role else "", "dim"), (ref.folder, "bold"))
+    def grow(tree: Tree | None, name: str, ref: ArtifactRef) -> Tree:
+        label = Text.assemble((f"{name}  " if name else "", "dim"), (ref.folder, "bold"))
         manifest = lineage.manifests.get(ref.folder)
         again = ref.folder in seen
         if manifest is None:
@@ -75,9 +75,9 @@ def _tree(lineage: Lineage, root: ArtifactRef) -> Tree:
             label.append("  see above" if again else f"  {_line(manifest)}", "dim" if again else None)
         branch = Tree(label) if tree is None else tree.add(label)
         seen.add(ref.folder)
-        for name, parents in manifest.parents.items() if manifest and not again else ():
+        for parent_name, parents in manifest.parents.items() if manifest and not again else ():
             for parent in parents:
-                grow(branch, name, parent)
+                grow(branch, parent_name, parent)
         return branch
 
     return grow(None, "", root)

@@ -118,7 +118,7 @@ def _decoding_rates(run: RunSettings, history: "History", processes: int) -> tup
     for stage in history.stages:
         # The engines of an alternating run share a call, and work at the same time.
         engines = processes if run.alternates else 1
-        calls = engines * sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
+        calls = engines * sum(max(1, len(one.facts.get("call_seconds", ()))) for one in stage.rollouts)
         facts, seconds = stage.verdicts.facts, _phase_seconds("generate", [stage.policy, *stage.rollouts])
         responses, tokens = facts["responses"], _tokens(facts)
         steps = calls * rates.steps(responses / calls, tokens / responses, run.rollout.max_new_tokens)

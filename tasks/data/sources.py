@@ -115,7 +115,7 @@ def source_fingerprint(source: SourceSettings | None, mirror: str | None = None)
 
 
 def policy_fingerprint(policy: PolicySettings) -> str:
-    """Return a text that changes when the files of a policy change, which is the commit of a model of the hub.
+    """Return a text that changes when the files of a policy change; for a model of the hub, its commit.
 
     Raises:
         FetchError: the hub has no such model; or it does not answer, and its cache on this machine lacks the model.

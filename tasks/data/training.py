@@ -245,6 +245,6 @@ def _problem_index(store: Store, benchmarks: Sequence[ArtifactRef], words: int) 
 
 def _describe_facts(facts: Mapping[str, Any]) -> str:
     removed = {"unusable": facts["unusable"], "held out": facts["held_out"]}
-    removed |= {f"asked by {name}": count for name, count in facts["overlapping"].items()}
+    removed |= {f"also in {name}": count for name, count in facts["overlapping"].items()}
     counts = ", ".join(f"{count} {reason}" for reason, count in removed.items() if count) or "none"
     return f"training set: {facts['prompts']} of {facts['rows']} rows; left out: {counts}"

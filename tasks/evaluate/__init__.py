@@ -1,1 +1,1 @@
-"""Evaluation: the accuracy of a policy on held-out problems, with intervals."""
+"""Evaluation: the accuracy of a policy on benchmarks, with intervals, and tests that compare runs."""

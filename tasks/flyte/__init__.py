@@ -1,1 +1,1 @@
-"""All that knows Flyte, besides the graphs in workflows/: its tasks, their inputs, pods, attempts, decks and client."""
+"""All code that uses Flyte besides the graphs in workflows/: tasks, inputs, pods, attempts, decks and the client."""

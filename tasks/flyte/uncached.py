@@ -84,8 +84,8 @@ def open_store(uri: str, create: bool = True) -> Store:
     return store
 
 
-def _or_turn_off(call: Callable[..., LiteralMap | None]) -> Callable[..., LiteralMap | None]:
-    """Make a failing call of Flyte's cache on this machine turn it off; the store finds finished steps without it."""
+def _turn_off_on_failure(call: Callable[..., LiteralMap | None]) -> Callable[..., LiteralMap | None]:
+    """Make a call of Flyte's local cache turn this cache off when it fails; the store finds finished steps too."""
 
     def called(*entry: Any) -> LiteralMap | None:
         try:
@@ -100,7 +100,7 @@ def _or_turn_off(call: Callable[..., LiteralMap | None]) -> Callable[..., Litera
 
 
 for _name in ("get", "set"):
-    setattr(LocalTaskCache, _name, staticmethod(_or_turn_off(getattr(LocalTaskCache, _name))))
+    setattr(LocalTaskCache, _name, staticmethod(_turn_off_on_failure(getattr(LocalTaskCache, _name))))
 
 
 def _hold_lock(store: Store) -> None:

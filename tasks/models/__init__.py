@@ -1,1 +1,1 @@
-"""The base policy: loaded, or made and warm-started here."""
+"""Policies as models: loading, checks, token ids of prompts, scoring, LoRA, and the tiny policy that is made here."""

@@ -87,7 +87,7 @@ def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> 
         )
     if quantized := config.get("quantization_config"):
         raise DataError(
-            f"{path}: its weights are quantized ({quantized.get('quant_method', 'no method is told')}), and training "
+            f"{path}: its weights are quantized ({quantized.get('quant_method', 'unknown method')}), and training "
             "needs them whole. Take the model in bfloat16 or float32."
         )
 

@@ -55,7 +55,7 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
         if not difference <= _LARGEST_DIFFERENCE:
             failures.append(f"{attention}: differ by {difference:.3g}")
         elif scorer.packed and len(layout.windows) < _window_layers(model):
-            failures.append(f"{attention}: its attention is not told its window")
+            failures.append(f"{attention}: its attention ignores its window")
         else:
             if not scorer.packed:
                 logger().warning("policy: responses are padded, because packing changes the output of a %s model", kind)

@@ -100,7 +100,7 @@ class Scorer(nn.Module):
         """Return logp_T, differentiable, and entropy_T of the batch's response tokens, in fp32."""
         batch = batch.to(self.model.device)
         head = self.model.get_output_embeddings()
-        # Some models hand on fp32 between their layers, whatever the type of their weights.
+        # Some models pass fp32 between their layers, whatever the dtype of their weights.
         hidden_TE = self._hidden(batch)[batch.predictor_T].to(head.weight.dtype)
         if self._logit_scale != 1:
             hidden_TE = hidden_TE * self._logit_scale

@@ -67,7 +67,7 @@ def end_when_it_hangs(seconds: float = 2 * 3600.0) -> None:
 
 
 class Bar:
-    """A progress bar, or its plain lines."""
+    """A progress bar; without a terminal, plain lines."""
 
     def __init__(self, title: str, total: int, progress: Progress | None, silent: bool) -> None:
         self._title, self._total, self._progress, self._silent = title, total, progress, silent

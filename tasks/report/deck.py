@@ -31,7 +31,7 @@ _NUMBERS, _MODEL_CONFIG = (layout.ACCURACY_FILE, layout.RESULT_FILE), "config.js
 _CURVES = (layout.METRICS_FILE, layout.CURVE_FILE)
 _TEXTS = (layout.PROMPTS_FILE, layout.TRAINING_FILE, layout.ROLLOUTS_FILE, layout.VERDICTS_FILE, layout.SAMPLES_FILE)
 _MAPPED = {"verdicts": "rollouts", "average": "evaluations"}
-"""Role of the parents that a map task made, by kind. Flyte shows no deck of a map task, so the next deck shows them."""
+"""Name of the parents that a map task made, by kind. Flyte shows no deck of a map task, so the next deck shows them."""
 _METRICS = (
     *("reward", "accuracy", "response_tokens", "loss", "grad_norm", "clip_fraction", "veto_fraction"),
     *("zero_advantage_share", "ess", "kl_k3", "entropy", "ratio_max_negative", "ratio_p01_negative"),
@@ -79,15 +79,15 @@ def draw_deck(store: Store, artifacts: ArtifactRef | Sequence[ArtifactRef], star
     """
     manifests = [store.manifest(ref) for ref in ([artifacts] if isinstance(artifacts, ArtifactRef) else artifacts)]
     first, *others = manifests
-    task, role = first.task or first.kind, _MAPPED.get(first.kind, "")
-    mapped = [store.manifest(ref) for ref in first.parents.get(role, ())]
+    task, shards = first.task or first.kind, _MAPPED.get(first.kind, "")
+    mapped = [store.manifest(ref) for ref in first.parents.get(shards, ())]
     report = _files(store, [first], [layout.PAGE_FILE])
     contents = _Contents()
     if not others:
         contents.add(first.facts)
         for path in () if report else _files(store, manifests, _NUMBERS):
             contents.add(json.loads(path.read_text(encoding="utf-8")))
-    for title, some in (("Artifacts", others and manifests), (role.capitalize(), mapped)):
+    for title, some in (("Artifacts", others and manifests), (shards.capitalize(), mapped)):
         contents.tables += [_table(title, map(_record, some))] if some else []
     contents.tables += [_first_rows(path) for path in _files(store, [first, *mapped[:1]], _TEXTS)]
     for path in _files(store, [first], [_MODEL_CONFIG]):

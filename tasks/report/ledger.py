@@ -32,7 +32,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Ledger:
-    """Seconds by row."""
+    """The time of a run by activity, which is a row of ``ROWS``."""
 
     seconds: dict[str, float]
     wall_clock: float

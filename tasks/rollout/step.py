@@ -298,7 +298,7 @@ class RolloutCounts:
         self.rows += rollouts.num_rows
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name in self.token_ids:
-                self._count_missing(name, 1, "the engine gave it up.")
+                self._count_missing(name, 1, "the engine did not complete it.")
         generated = rollouts.filter(pc.not_equal(rollouts["finish_reason"], "missing"))
         self._prompt_tokens += pc.sum(pc.list_value_length(generated["prompt_token_ids"])).as_py() or 0
         for ids, reason in zip(generated["response_token_ids"], generated["finish_reason"].to_pylist(), strict=True):

@@ -169,7 +169,7 @@ def _load(folder: Path, settings: VllmSettings, colocated: bool) -> "LLM":
     on_gpu = torch.cuda.is_available()
     if settings.tensor_parallel > max(1, torch.cuda.device_count()):
         raise SettingsError(
-            f"engine.tensor_parallel: {settings.tensor_parallel} GPUs asked for, and this machine has "
+            f"engine.tensor_parallel: {settings.tensor_parallel} GPUs, but this machine has "
             f"{torch.cuda.device_count()}. Lower rollout.engine.tensor_parallel."
         )
     if colocated:

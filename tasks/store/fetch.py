@@ -41,7 +41,7 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
 
 
 def _objects(files: "S3FileSystem", uri: str) -> dict[str, dict[str, Any]]:
-    """Return what S3 tells of the object at an address, or of those directly below it, by key; empty without any."""
+    """Return S3's entries of the object at an address, or of the objects directly below it, by key."""
     from tasks.store.s3 import retrying
 
     retry, place = retrying(), uri.rstrip("/")
@@ -93,10 +93,9 @@ def _content(file: Path) -> str:
 
 
 def check_fingerprint(before: str, now: str, setting: str) -> None:
-    """Check that files have the fingerprint of when a run started, which its cache key holds.
+    """Raise DataError if files changed after a run started; ``setting`` names them.
 
-    Raises:
-        DataError: the fingerprints differ, and ``before`` is known; ``setting`` names the files.
+    ``before`` is their fingerprint at the start, which the run's cache key holds; empty if it is not known.
     """
     if before not in ("", now):
         raise DataError(

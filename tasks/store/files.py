@@ -33,7 +33,7 @@ OBJECTS_AT_ONCE = 32
 _BAR_FROM_ITEMS = 500
 """Number of requests, in parallel, that take about a second."""
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""Errors of reading what is no file, also one that another process has deleted since it was listed."""
+"""Errors of reading a path that is no file, for example because another process deleted it after it was listed."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)$")

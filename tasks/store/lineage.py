@@ -49,9 +49,9 @@ class Lineage:
         """Return the artifacts that descend from an artifact."""
         return _reachable([name], self.children) - {name}
 
-    def parents_of(self, manifest: Manifest, role: str) -> Iterator[Manifest]:
-        """Yield the parents of an artifact in a role, as far as their manifests are known."""
-        for ref in manifest.parents.get(role, ()):
+    def parents_of(self, manifest: Manifest, name: str) -> Iterator[Manifest]:
+        """Yield the parents of an artifact under a name, as far as their manifests are known."""
+        for ref in manifest.parents.get(name, ()):
             if ref.folder in self.manifests:
                 yield self.manifests[ref.folder]
 
@@ -72,9 +72,9 @@ class Lineage:
 
 
 def ancestry(
-    store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | None = None, copied: bool = True
+    store: Store, refs: Iterable[ArtifactRef], names: Sequence[str] | None = None, copied: bool = True
 ) -> Lineage:
-    """Read the manifests of artifacts and of their ancestors, through parents of these roles or of all roles.
+    """Read the manifests of artifacts and of their ancestors, through the parents with these names, or all parents.
 
     Local copies are read only if ``copied``.
 
@@ -90,7 +90,7 @@ def ancestry(
             if isinstance(manifest, Manifest):
                 manifests[ref.folder] = manifest
                 parents += [
-                    ref for role, refs in manifest.parents.items() if roles is None or role in roles for ref in refs
+                    ref for name, refs in manifest.parents.items() if names is None or name in names for ref in refs
                 ]
             else:
                 missing[ref.folder] = manifest

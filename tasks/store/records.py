@@ -127,7 +127,7 @@ class Manifest(Record):
     digest: str
     files: Files
     parents: dict[str, list[ArtifactRef]]
-    """Artifacts that this one was made from, by role."""
+    """Artifacts that this one was made from, by the name of the input."""
     settings: dict[str, Any]
     seed: int
     task: str

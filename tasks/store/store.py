@@ -90,8 +90,8 @@ class Draft:
 
 
 def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
-    """Return the digest of an artifact over its kind, its files' digests by name and its parents' digests by role."""
-    origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
+    """Return the digest of an artifact over its kind, and the digests of its files and of its parents by name."""
+    origin = {name: [ref.digest for ref in refs] for name, refs in parents.items()}
     content = {name: entry.sha256 for name, entry in files.items()}
     return hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
 
@@ -187,7 +187,7 @@ class Store:
         flushed = self.remote is None
         files = entries(draft.path, flushed=flushed)
         parents = {
-            role: [refs] if isinstance(refs, ArtifactRef) else list(refs) for role, refs in draft.parents.items()
+            name: [refs] if isinstance(refs, ArtifactRef) else list(refs) for name, refs in draft.parents.items()
         }
         ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
         _last_end[0] = draft.now()

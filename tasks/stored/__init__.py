@@ -1,1 +1,1 @@
-"""Runs that a store holds: found, recorded, checked, cleared of garbage, and taken as the start of other work."""
+"""The runs of a store: find, record, check and continue them, and delete what none of them needs."""

@@ -136,7 +136,7 @@ def shard_set(manifest: Manifest) -> str | None:
     """
     if manifest.kind not in ("prompts", "rollouts") or "stage" not in manifest.known_facts:
         return None
-    parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items() if role != "prompts"}
+    parents = {name: [ref.digest for ref in refs] for name, refs in manifest.parents.items() if name != "prompts"}
     return json.dumps([manifest.kind, parents, manifest.settings, manifest.seed], sort_keys=True)
 
 

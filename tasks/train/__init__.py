@@ -1,1 +1,1 @@
-"""Rollouts and verdicts become updates of the policy."""
+"""Training: advantages, the objective, the loop over updates, and the backends that hold the weights."""

@@ -4,7 +4,7 @@
 |---------------|-------------------------------------------|-------------------------|----------------------------|
 | missing       | was never generated                       | no                      | no                         |
 | not_finite    | has log-probabilities that are not finite | no                      | no                         |
-| unscored      | has no reward: the verifier cannot tell   | no                      | with A = 0                 |
+| unscored      | has no reward: it could not be judged     | no                      | with A = 0                 |
 | surplus       | data.balance_negatives left it out        | no                      | with A = 0                 |
 | zero_variance | its group of two or more responses has no | yes                     | with A, mostly 0, or not:  |
 |               | two different rewards                     |                         | data.zero_variance: drop   |

@@ -98,7 +98,7 @@ class Responses:
     response_tokens: Ragged
     engine_logp: Ragged
     reward_R: Floats
-    """NaN where the verifier could not tell."""
+    """NaN where the verifier could not judge."""
     group_R: Ints
     """Groups, counted from 0."""
     truncated_R: Flags
@@ -116,7 +116,7 @@ class Responses:
         return self.prompt_tokens.lengths_of(rows) + self.response_tokens.lengths_of(rows)
 
     def mean_reward(self, rows: Ints) -> float | None:
-        """Return the mean reward of those of some responses that have one; None if none has."""
+        """Return the mean reward of the responses that have a reward; None if none has one."""
         reward = self.reward_R[rows]
         known = reward[~np.isnan(reward)]
         return float(known.mean(dtype=np.float64)) if len(known) else None  # A sum in fp32 can overflow.

@@ -3,7 +3,7 @@
 An interrupted stage continues from its checkpoint, bit for bit.
 
 Weights, AdamW's moments and counts are stored in fp32 under the names of the parameters, whatever held them: another
-backend or number of processes goes on from them. What follows from the stage's inputs and the number of updates is
+backend or number of processes can continue from them. What follows from the stage's inputs and the number of updates is
 derived again. Every process of a backend must make the same calls; the leader writes.
 """
 
@@ -144,7 +144,7 @@ class Checkpoints:
         """Save a checkpoint after an update, and delete those that are older than the ones kept.
 
         Raises:
-            Interrupted: a stop was asked for.
+            Interrupted: SIGTERM came.
         """
 
         def fill(folder: Path) -> None:

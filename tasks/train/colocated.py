@@ -68,7 +68,7 @@ def train_alternating(
 
     Raises:
         DataError: too many responses are missing.
-        GateError: the verifier could not tell too often, or see ``Trainer.train``.
+        GateError: the verifier could not judge too many responses, or see ``Trainer.train``.
         Interrupted: SIGTERM came, and the state is saved.
         SettingsError: the engine or the trainer cannot be loaded, or there is not enough memory.
     """
@@ -189,7 +189,7 @@ class Colocated:
         return make_updates(self.trainer, self.stage, next_refresh, count, mu, self.counts.total, rollouts_are_stored)
 
     def to_generation(self) -> None:
-        """Wake the engine, with the weights as they are now."""
+        """Wake the engine, and give it the weights of the current policy."""
         with self.phase("switch"):
             weights, frozen = self.trainer.backend.weights(), self.trainer.backend.frozen()
             lora = self.optimize.lora
@@ -202,7 +202,7 @@ class Colocated:
             self.engine.rest()
 
     def refresh(self, number: int) -> tuple[pa.Table, pa.Table]:
-        """Return the rollouts and verdicts of a refresh, by the policy as it is now; see ``count`` for errors."""
+        """Return the rollouts and verdicts of a refresh, by the current policy; see ``count`` for errors."""
         if (folder := self._find(number)) is not None:
             rollouts, verdicts = read_table(folder / ROLLOUTS_FILE), read_table(folder / VERDICTS_FILE)
             self.call_seconds.append(None)
@@ -240,7 +240,7 @@ class Colocated:
 
         Raises:
             DataError: too many of the stage's responses are missing.
-            GateError: the verifier could not tell of too many.
+            GateError: the verifier could not judge too many.
         """
         self.tally.add_rollouts(rollouts)
         self.tally.add_verdicts(verdicts)

@@ -61,7 +61,7 @@ class ScoredResponses:
         self.selection = select(self.responses, objective, longest, self._not_finite_R, draw_R)
 
     def score(self, earlier_updates: int, reference: Scorer | None, checkpoints: Checkpoints | None) -> None:
-        """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the reference.
+        """Compute log-probabilities by the current policy, which sampled these responses, and by the reference.
 
         ``checkpoints`` saves the columns, or has them already; ``earlier_updates`` is the number of the
         stage's updates before these responses.

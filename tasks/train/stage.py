@@ -95,8 +95,8 @@ def make_updates(
     """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` updates.
 
     The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. ``next_refresh`` is called for
-    each when the updates on the one before are made. An interrupted stage goes on from the newest
-    checkpoint, if ``rollouts_are_stored`` still finds the rollouts of the first n refreshes, which it used.
+    each refresh after the updates on the one before. An interrupted stage continues from the newest checkpoint, if
+    ``rollouts_are_stored`` still finds the rollouts of the first n refreshes, which it used.
 
     Raises:
         SettingsError: there is not enough memory. See ``Trainer.train`` for the others.

@@ -43,8 +43,8 @@ def run_study(
         A study artifact: curve.parquet with the accuracy of every problem at every evaluation, and metrics.parquet.
 
     Raises:
-        SettingsError: the evaluations do not divide the updates, or several processes are asked for.
-        GateError: the engine differs too much from the trainer, or the verifier could not tell too often.
+        SettingsError: the evaluations do not divide the updates, or the backend is not torch.
+        GateError: the engine differs too much from the trainer, or the verifier could not judge too many responses.
     """
     if optimize.backend.kind != "torch":
         raise SettingsError(
@@ -115,7 +115,7 @@ def _measure(
     token_ids: dict[str, list[int]],
     seed: int,
 ) -> dict[str, Any]:
-    """Return a row of the curve, by the policy as it is now; see ``judge_samples`` for errors."""
+    """Return a row of the curve, for the current policy; see ``judge_samples`` for errors."""
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
     samples = sample_problems(loop.engine, loop.tokenizer, problems, token_ids, range(k), sampling, seed)

@@ -67,7 +67,7 @@ class Trainer:
             NothingToLearnError: every advantage of the stage is zero, and ``require_signal`` is set.
             GateError: the engine's log-probabilities differ too much from the trainer's, too many are not finite, or a
                 gradient is not finite.
-            Interrupted: a stop was asked for, and a checkpoint is saved.
+            Interrupted: SIGTERM came, and a checkpoint is saved.
         """
         schedule = self.settings.objective.schedule
         total = len(batches) * schedule.updates_per_batch

@@ -338,7 +338,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         "",
     ),
     ("a label in words is not mathematics", rf"^\s*{_TEXT}[^{{}}]*?(?:\}}\s*[=:]|(?:[=:]|\bis)\s*\}})", ""),
-    ("a residue is told from others by its modulus", _MODULUS, r"+\\tilde{mod}_{\2}"),
+    ("residues with different moduli differ", _MODULUS, r"+\\tilde{mod}_{\2}"),
     ("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),
     ("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
     ("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),

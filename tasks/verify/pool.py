@@ -382,7 +382,7 @@ class _Worker:
         """Return the jobs of a judge that ended to the queue; without a status, the worker passed its deadline.
 
         The first of these jobs, during which the judge ended, has failed, unless the judge was only to be replaced.
-        After an end that no answer can cause, such as for want of CPU time, the job is tried again.
+        After an end that no answer can cause, such as a kill from outside, the job is tried again.
         """
         self.judge_pid = None
         jobs = [job for job, _ in self._sent]

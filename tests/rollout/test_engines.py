@@ -264,7 +264,7 @@ def test_longrope_ends_where_a_longer_sequence_would_change_all_positions(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tensor_parallel": 64}, r"engine.tensor_parallel: 64 GPUs asked for, and this machine has \d+. Lower"),
+        ({"tensor_parallel": 64}, r"engine.tensor_parallel: 64 GPUs, but this machine has \d+. Lower"),
         ({"max_model_len": 10**6}, r"(?s)vllm cannot load .*'max_model_len': 1000000.*max_model_len"),
         ({"batch_tokens": 1, "batch_size": 8}, r"(?s)vllm cannot load .*'batch_tokens': 1.*max_num_batched_tokens"),
     ],

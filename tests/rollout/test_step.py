@@ -177,7 +177,7 @@ def test_what_the_engine_gives_up_is_counted(small: Small, monkeypatch: pytest.M
     monkeypatch.setattr(TransformersEngine, "generate", without_every_fifth)
     store, policy = small
     texts = prompts(store, *[f"{number}+{number}=" for number in range(10, 18)])
-    with pytest.raises(DataError, match=r"prompt 'b': the engine gave it up"):
+    with pytest.raises(DataError, match=r"prompt 'b': the engine did not complete it"):
         generate_shard(store, rollout(0.05), policy, texts, 0, 0)
     shard = generate_shard(store, rollout(0.5), policy, texts, 0, 0)
     facts = store.manifest(shard).facts
