@@ -16,10 +16,10 @@ from workflows.stages import prepare_benchmarks
 
 @workflow
 def evaluation(
-    prompts: Given[PromptsSettings] = Given[PromptsSettings](),  # noqa: B008 - settings are immutable
-    evaluate: Given[EvaluateSettings] = Given[EvaluateSettings](),  # noqa: B008 - immutable too
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - immutable too
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - immutable too
+    prompts: Given[PromptsSettings] = Given[PromptsSettings](),
+    evaluate: Given[EvaluateSettings] = Given[EvaluateSettings](),
+    verify: VerifySettings = VerifySettings(),
+    operation: OperationSettings = OperationSettings(),
     store: str = "runs",
     policy: str = "latest",
     seed: int = 0,

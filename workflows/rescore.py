@@ -16,7 +16,7 @@ from tasks.settings import VerifySettings
 
 @workflow
 def rescore(
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+    verify: VerifySettings = VerifySettings(),
     store: str = "runs",
     seed: int = 0,
     algorithm: str = "",

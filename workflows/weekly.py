@@ -18,7 +18,7 @@ from workflows.mu_grpo import mu_grpo
 @unpack_options(**SECTIONS)
 def weekly(
     kickoff: datetime,
-    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable
+    operation: Given[OperationSettings] = Given[OperationSettings](),
     **sections: Unpack[RunSections],
 ) -> RunSummary:
     """Run mu_grpo with a seed that follows from the week."""

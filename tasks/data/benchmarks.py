@@ -57,7 +57,7 @@ def prepare_benchmark(
     settings: BenchmarkSettings,
     verify: VerifySettings,
     source: str,
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    operation: OperationSettings = OperationSettings(),
 ) -> ArtifactRef:
     """Write a prompts artifact with the problems of a benchmark, the same for every seed.
 

@@ -120,7 +120,7 @@ def prepare_training_set(
     verify: VerifySettings,
     source: str,
     benchmarks: Sequence[ArtifactRef],
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    operation: OperationSettings = OperationSettings(),
     prompts: PromptsSettings | None = None,
 ) -> ArtifactRef:
     """Write a prompts artifact with the rows of a training set, in the order of ``read_rows``, and the removed rows.

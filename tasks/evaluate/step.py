@@ -33,7 +33,7 @@ def evaluate_policy(
     policy: ArtifactRef,
     prompts: ArtifactRef,
     seed: int,
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    operation: OperationSettings = OperationSettings(),
 ) -> ArtifactRef:
     """Sample k responses to every problem, and with ``greedy`` one more at temperature 0, and judge them.
 

@@ -54,7 +54,7 @@ def train_alternating(
     prompts: Sequence[ArtifactRef],
     stage: int,
     seed: int,
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    operation: OperationSettings = OperationSettings(),
 ) -> ArtifactRef:
     """Train for a stage, and sample new rollouts every mu updates.
 

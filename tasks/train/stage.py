@@ -44,7 +44,7 @@ def optimize_stage(
     verdicts: ArtifactRef,
     stage: int,
     seed: int,
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    operation: OperationSettings = OperationSettings(),
 ) -> ArtifactRef:
     """Train on all responses of a stage, in batches of ``responses_per_update``.
 
