@@ -246,7 +246,7 @@ def _side_by_side(plan: ClusterPlan) -> Table:
         return rows
 
     where = f"on {pluralize(plan.gpus, 'GPU')}" if plan.gpus else "in one process"
-    return _compare(f"Mu-GRPO beside GRPO {where}, the same updates, estimated", plan, cells)
+    return _compare(f"Mu-GRPO and GRPO {where}, with the same updates, estimated", plan, cells)
 
 
 def _storage(plan: ClusterPlan) -> Table:
@@ -255,7 +255,7 @@ def _storage(plan: ClusterPlan) -> Table:
             "policies, with AdamW's moments": decimal(int(one.policy_bytes)),
             "rollouts": decimal(int(one.kept_bytes - one.policy_bytes)),
             "kept": decimal(int(one.kept_bytes)),
-            "besides, while a stage trains": decimal(int(one.unfinished_bytes)),
+            "checkpoints while a stage trains": decimal(int(one.unfinished_bytes)),
             "written": decimal(int(one.written_bytes)),
             # One machine reads nothing from the store that it wrote itself.
             "read": decimal(int(one.read_bytes)) if plan.gpus else "",

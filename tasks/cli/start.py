@@ -22,7 +22,7 @@ _RETRY_SECONDS = 600.0
 """Time for which requests are retried while Flyte does not answer."""
 _WAITING = ("undefined", "queued", "initializing", "waiting_for_resources")
 _WORDS = {"timed_out": "timed out", "recovered": "taken from the recovered execution"}
-_QUEUED = "waits: max_parallelism pods of this execution run, or another execution does the same work"
+_QUEUED = "waits: as many pods run as max_parallelism allows, or another execution does the same work"
 _NO_MESSAGE = "Pod failed. No message received from kubernetes.\r\n"
 """First line of Flyte's error for a pod that was killed; the second has the reason, such as OOMKilled."""
 _RECOVERABLE = re.compile(r"^FlyteRecoverableException: USER:Recoverable: error=(\w+: (.*)), cause=\2$", re.DOTALL)

@@ -96,7 +96,7 @@ def check_model(path: Path, chat: bool) -> None:
     """Check that a folder has a causal language model and a tokenizer that takes prompts; its code is run.
 
     Raises:
-        DataError: it has not, or with ``chat`` the tokenizer has no chat template.
+        DataError: the folder has no such model or tokenizer, or with ``chat`` the tokenizer has no chat template.
     """
     with explain(cannot_load(path, "config.json"), FETCH_AGAIN):
         config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))

@@ -17,7 +17,7 @@ class Closing(Protocol):
 
 Held = TypeVar("Held", bound=Closing)
 Slot = Literal["engine", "verifier"]
-"""A slot for one object."""
+"""Names of the slots, each of which holds at most one object."""
 _held: dict[Slot, tuple[Hashable, Closing]] = {}
 os.register_at_fork(after_in_child=_held.clear)  # The objects belong to the parent, which still uses them.
 

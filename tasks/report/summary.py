@@ -83,7 +83,7 @@ class RunSummary(FlyteModel):
     def __str__(self) -> str:
         time_taken = f"in {duration(self.wall_clock)}"
         if self.execution and self.execution.made < self.execution.artifacts:
-            time_taken = f"{time_taken} with what other executions made"
+            time_taken = f"{time_taken}, with the work of other executions"
         lines = [
             f"{self.name}, seed {self.seed}: {self.last.updates + self.later_updates} updates {time_taken}",
             self._table(),

@@ -76,10 +76,10 @@ class GateSettings(Kinds):
         """Return the interval of the ratio; None if it is computed for every update."""
         if isinstance(self, IntervalGate) and self.bounds != "static":
             return None
-        return (self.low, self.high) if isinstance(self, Interval) else (0.0, math.inf)
+        return (self.low, self.high) if isinstance(self, RatioInterval) else (0.0, math.inf)
 
 
-class Interval(Settings):
+class RatioInterval(Settings):
     """A fixed interval of the ratio."""
 
     low: Number = Field(0.8, ge=0)
@@ -109,7 +109,7 @@ class IntervalGate(GateSettings):
     """Source of the interval: low and high from the settings (static), or computed for every update."""
 
 
-class StaticGate(Interval, IntervalGate):
+class StaticGate(RatioInterval, IntervalGate):
     """The same interval for all updates."""
 
     bounds: Literal["static"] = "static"
@@ -149,7 +149,7 @@ class BalanceSettings(Settings):
     """Tokens beyond a bound have the bound as their ratio (code, the authors' code), or do not count (gradient)."""
 
 
-class BalanceGate(Interval, IntervalGate):
+class BalanceGate(RatioInterval, IntervalGate):
     """An interval that rises in every update until positive advantages have enough weight (BAPO)."""
 
     bounds: Literal["balance"] = "balance"
@@ -167,7 +167,7 @@ class BalanceGate(Interval, IntervalGate):
         return self
 
 
-class RingGate(Interval, GateSettings):
+class RingGate(RatioInterval, GateSettings):
     """Gate that passes tokens inside the interval, and beyond the outer bounds those that move back towards 1 (REC)."""
 
     kind: Literal["ring"] = "ring"
@@ -216,7 +216,7 @@ class BoundedWeight(Settings):
     """Base of weights that are the ratio, clipped to an interval."""
 
 
-class ClippedWeight(Interval, BoundedWeight, WeightSettings):
+class ClippedWeight(RatioInterval, BoundedWeight, WeightSettings):
     """The weight is the ratio, clipped to [low, high] (CISPO)."""
 
     kind: Literal["clipped"] = "clipped"
@@ -243,7 +243,7 @@ class TaperWeight(BoundedWeight, WeightSettings):
         return self
 
 
-class PreserveWeight(Interval, BoundedWeight, WeightSettings):
+class PreserveWeight(RatioInterval, BoundedWeight, WeightSettings):
     """The weight is the ratio, or a share of the bound where PPO would clip (GPPO)."""
 
     kind: Literal["preserve"] = "preserve"
@@ -289,7 +289,7 @@ class TruncateMismatch(_Correction, MismatchSettings):
     """Largest ratio."""
 
 
-class MaskMismatch(Interval, _Correction, MismatchSettings):
+class MaskMismatch(RatioInterval, _Correction, MismatchSettings):
     """The factor is the trainer's over the engine's probability; tokens outside [low, high] are left out (MIS)."""
 
     kind: Literal["mask"] = "mask"

@@ -181,7 +181,7 @@ def _resized(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 class _Lists:
-    """Two columns for rows of unequal length."""
+    """A column of lists: their values one after the other, and their lengths."""
 
     def __init__(self, dtype: npt.DTypeLike, folder: Path | None) -> None:
         self._flat, self._lengths = Column(dtype, folder), Column(np.int64, folder)

@@ -38,7 +38,7 @@ def test_accuracy_rises(finished: Finished) -> None:
 
 def _table(output: str) -> list[str]:
     """The end of a run, without what differs between executions."""
-    lines = output[output.index("mu_grpo, mu ") :].replace(" with what other executions made", "").splitlines()
+    lines = output[output.index("mu_grpo, mu ") :].replace(", with the work of other executions", "").splitlines()
     return [line for line in lines if not line.startswith(("now ", "        mu-grpo compare "))]
 
 
