@@ -3,11 +3,9 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Group, RenderableType
@@ -17,7 +15,6 @@ from rich.text import Text
 from tasks.errors import DataError
 from tasks.formats import DASH, first_names, printable, visible
 from tasks.report.examples import TOKENIZER, Decode, decoder
-from tasks.settings import OptimizeSettings
 from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
@@ -102,8 +99,13 @@ def read_responses(store: Store, responses: JudgedResponses) -> list[dict[str, A
         verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if responses.policy:
-            reward_R = verdicts["reward"].to_numpy().astype(np.float32)
-            advantages = _advantages(store, responses, responses.policy, rollouts, reward_R)
+            from tasks.train.scoring import trained_advantages  # torch takes seconds to load.
+
+            (parent,) = responses.policy.parents["policy"]
+            sampling = store.manifest(responses.rollouts[0]).settings
+            updates = store.manifest(parent).known_facts["updates"]
+            judged_rollouts = rollouts.append_column("reward", verdicts["reward"])
+            advantages = trained_advantages(responses.policy, updates, sampling, judged_rollouts)
     return [
         {**row, **verdict, "advantage": advantage, "path": path}
         for row, verdict, advantage, path in zip(named, judged, advantages, paths, strict=True)
@@ -115,48 +117,6 @@ def _finite(lists: pa.ChunkedArray) -> pa.Array:
     infinite = pc.invert(pc.is_finite(pc.list_flatten(lists)))
     rows = pc.list_parent_indices(lists.combine_chunks()).filter(infinite.combine_chunks())
     return pc.invert(pc.is_in(pa.array(range(len(lists))), rows.cast(pa.int64())))
-
-
-def _advantages(
-    store: Store, responses: JudgedResponses, policy: Manifest, rollouts: pa.Table, reward_R: npt.NDArray[np.float32]
-) -> list[float | None]:
-    """Return the advantages that a policy was trained with; None for responses that the updates left out.
-
-    The trainer also leaves out responses for which its own log-probabilities are not finite; they are not None here.
-    """
-    from tasks.train.advantages import select  # torch takes seconds to load.
-    from tasks.train.batches import Ragged, Responses, plan_batches
-    from tasks.train.scoring import draws
-
-    values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
-    settings = OptimizeSettings.parse_stored(values, policy.ref)
-    advantages: list[float | None] = []
-    updates = store.manifest(policy.parents["policy"][0]).known_facts["updates"]
-    sampling = store.manifest(responses.rollouts[0]).settings
-    # A stage that alternates has a policy per refresh, named "digest+updates"; advantages are computed per refresh.
-    for sampler, rows in groupby(rollouts["policy"].to_pylist()):
-        start, count = len(advantages), sum(1 for _ in rows)
-        sampled = rollouts.slice(start, count)
-        # Advantages depend on the numbers of tokens, and not on the tokens.
-        ends = np.concatenate([[0], sampled["tokens"].to_numpy().cumsum()])
-        tokens = Ragged(np.zeros(0), ends)
-        batch = Responses(
-            prompt_tokens=tokens,
-            response_tokens=tokens,
-            engine_logp=tokens,
-            reward_R=reward_R[start : start + count],
-            group_R=np.arange(count) // sampling["responses_per_prompt"],
-            truncated_R=pc.equal(sampled["finish_reason"], "length").to_numpy(),
-        )
-        alternated = sampler.partition("+")[2]
-        seed = (policy.seed, policy.facts["stage"] - 1, int(alternated or updates))
-        # Rows of a refresh are in the order of its updates already.
-        batches = [np.arange(count)] if alternated else plan_batches(batch, batch.group_size, seed[:2])
-        draw_R = draws(count, np.concatenate(batches), seed)
-        selection = select(batch, settings.objective, sampling["max_new_tokens"], ~sampled["finite"].to_numpy(), draw_R)
-        pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
-        advantages += [advantage if takes_part else None for advantage, takes_part in pairs]
-    return advantages
 
 
 def _with_texts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

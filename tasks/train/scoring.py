@@ -3,10 +3,14 @@
 Shapes: T response tokens of a micro-batch, R responses, r those of a micro-batch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -14,10 +18,11 @@ from tasks.errors import CollapseError, GateError
 from tasks.models.scorer import MicroBatch, Scorer, pack_flat
 from tasks.process.logs import bar
 from tasks.settings import OptimizeSettings
+from tasks.store.records import Manifest
 from tasks.train import distributed
 from tasks.train.advantages import select
 from tasks.train.backend import Backend
-from tasks.train.batches import Flags, Floats, Ints, Responses, micro_batches, shares, zeros
+from tasks.train.batches import Flags, Floats, Ints, Ragged, Responses, micro_batches, plan_batches, shares, zeros
 from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.checkpoint import Checkpoints, Columns
 from tasks.train.results import StageResults
@@ -201,3 +206,44 @@ def finite_responses(logp: Floats, responses: Responses) -> Flags:
         bad = start + np.flatnonzero(~np.isfinite(logp[start : start + _AT_ONCE]))
         finite_R[np.searchsorted(responses.response_tokens.offsets, bad, side="right") - 1] = False
     return finite_R
+
+
+def trained_advantages(
+    policy: Manifest, earlier_updates: int, sampling: Mapping[str, Any], rollouts: pa.Table
+) -> list[float | None]:
+    """Compute again the advantages with which a policy was trained; None for responses that its updates left out.
+
+    The trainer also leaves out responses for which its own log-probabilities are not finite; they are not None here.
+    ``earlier_updates`` are those of the policy that it was trained from, and ``sampling`` the settings of the rollouts,
+    whose table has ``policy``, ``finish_reason``, ``reward``, the number of ``tokens``, and whether the engine's
+    log-probabilities are ``finite``.
+
+    Raises:
+        DataError: this code does not read the settings of the policy.
+    """
+    values = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
+    objective = OptimizeSettings.parse_stored(values, policy.ref).objective
+    advantages: list[float | None] = []
+    # A stage that alternates has a policy per refresh, named "digest+updates"; advantages are computed per refresh.
+    for sampler, rows in groupby(rollouts["policy"].to_pylist()):
+        count = sum(1 for _ in rows)
+        sampled = rollouts.slice(len(advantages), count)
+        # Advantages depend on the numbers of tokens, and not on the tokens.
+        tokens = Ragged(np.zeros(0), np.concatenate([[0], sampled["tokens"].to_numpy().cumsum()]))
+        batch = Responses(
+            prompt_tokens=tokens,
+            response_tokens=tokens,
+            engine_logp=tokens,
+            reward_R=sampled["reward"].to_numpy().astype(np.float32),
+            group_R=np.arange(count) // sampling["responses_per_prompt"],
+            truncated_R=pc.equal(sampled["finish_reason"], "length").to_numpy(),
+        )
+        alternated = sampler.partition("+")[2]
+        seed = (policy.seed, policy.facts["stage"] - 1, int(alternated or earlier_updates))
+        # Rows of a refresh are in the order of its updates already.
+        batches = [np.arange(count)] if alternated else plan_batches(batch, batch.group_size, seed[:2])
+        draw_R = draws(count, np.concatenate(batches), seed)
+        selection = select(batch, objective, sampling["max_new_tokens"], ~sampled["finite"].to_numpy(), draw_R)
+        pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
+        advantages += [advantage if takes_part else None for advantage, takes_part in pairs]
+    return advantages
