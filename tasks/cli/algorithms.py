@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from tasks.formats import DASH, first_names
+from tasks.formats import DASH, first_names, percent
 from tasks.report.tables import folding_table
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.settings import objective as kinds
@@ -168,7 +168,7 @@ def _data(objective: ObjectiveSettings) -> list[str]:
         "drops zero-variance groups": data.zero_variance == "drop",
         "drops surplus negatives": data.balance_negatives,
         "masks truncated responses": data.truncated == "mask",
-        f"overlong penalty in the last {data.overlong_buffer_share or 0:.0%}": data.overlong_buffer_share,
+        f"overlong penalty in the last {percent(data.overlong_buffer_share, 0)}": data.overlong_buffer_share,
         f"{schedule.updates_per_batch} updates per batch": schedule.updates_per_batch > 1,
         f"new proximal policy every {schedule.batches_per_proximal} batches": schedule.batches_per_proximal > 1,
     }

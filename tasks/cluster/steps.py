@@ -124,7 +124,7 @@ def problem_count(run: RunSettings, measure: Measure) -> int:
     """
     source, most = measure.benchmark.source, measure.benchmark.problems
     if source is not None and source.arithmetic is not None:
-        held_out = len(split(list(source.arithmetic.levels), source.arithmetic.held_out_share)[1])
+        held_out = len(split(source.arithmetic)[1])
         if not held_out:
             raise SettingsError(f"{measure.benchmark.name}: no problem is held out; allowed: a larger held_out_share")
         return min(held_out, most or held_out)

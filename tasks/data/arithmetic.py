@@ -95,15 +95,15 @@ def hash_fraction(text: str) -> float:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
 
 
-def split(levels: list[int], held_out_share: float) -> tuple[list[Problem], list[Problem]]:
-    """Return the training problems and the held-out problems of some levels.
+def split(settings: ArithmeticSettings) -> tuple[list[Problem], list[Problem]]:
+    """Return the training problems and the held-out problems of all levels in the settings.
 
     The hash of a problem decides whether it is held out. Held-out problems are sorted by hash, so that the first n of
     them are a random sample for every n.
     """
     training: list[Problem] = []
     held_out: list[Problem] = []
-    for level in sorted(set(levels)):
+    for level in sorted(set(settings.levels)):
         for problem in problems(level):
-            (held_out if hash_fraction(problem.prompt_id) < held_out_share else training).append(problem)
+            (held_out if hash_fraction(problem.prompt_id) < settings.held_out_share else training).append(problem)
     return training, sorted(held_out, key=lambda problem: hash_fraction(problem.prompt_id))

@@ -113,7 +113,7 @@ def source_rows(
     unusable: list[Unusable] = []
     content = ""
     if source.arithmetic is not None:
-        problems = split(list(source.arithmetic.levels), source.arithmetic.held_out_share)[0 if training else 1]
+        problems = split(source.arithmetic)[0 if training else 1]
         form = form_of(source.arithmetic)
         rows = [
             {"prompt_id": item.prompt_id, "prompt": item.prompt, "answer": item.gold(form), "level": item.level}

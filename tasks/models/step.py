@@ -51,7 +51,7 @@ def prepare_policy(
 def _make(folder: Path, settings: TinyPolicySettings, arithmetic: ArithmeticSettings, seed: int) -> float:
     from tasks.models import tiny
 
-    problems, _ = split(list(arithmetic.levels), arithmetic.held_out_share)
+    problems, _ = split(arithmetic)
     form = form_of(arithmetic)
     tokenizer = tiny.build_tokenizer(form)
     model = tiny.build_model(settings, tokenizer, seed)

@@ -326,7 +326,7 @@ class RolloutCounts:
         if (missing := self._missing.total()) > self._max_share * self.total:
             raise DataError(
                 f"{missing} of the {self.total} responses cannot be generated; "
-                f"rollout.max_missing_share allows {self._max_share:.1%}. The last: prompt {prompt_id!r}: {reason}"
+                f"rollout.max_missing_share allows {percent(self._max_share)}. The last: prompt {prompt_id!r}: {reason}"
             )
 
 

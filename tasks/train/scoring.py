@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import CollapseError, GateError
+from tasks.formats import percent
 from tasks.models.scorer import MicroBatch, Scorer, pack_flat
 from tasks.process.logs import bar
 from tasks.settings import OptimizeSettings
@@ -96,8 +97,8 @@ class ScoredResponses:
             error = CollapseError if self._not_finite_R.all() else GateError
             raise error(
                 f"optimize: {results.dropped} of {results.responses} responses "
-                f"({results.dropped / results.responses:.1%}) have log-probabilities that are not finite; "
-                f"optimize.max_dropped_share allows {self.settings.max_dropped_share:.1%}. Look at the engine's "
+                f"({percent(results.dropped / results.responses)}) have log-probabilities that are not finite; "
+                f"optimize.max_dropped_share allows {percent(self.settings.max_dropped_share)}. Look at the engine's "
                 "precision."
             )
         total, tokens, largest = self._mismatch()

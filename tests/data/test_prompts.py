@@ -76,9 +76,9 @@ def test_order_depends_on_the_seed_and_held_out_does_not(store: Store) -> None:
 
     assert names(0) == names(0) != names(1)
     held_out = rows(store, [prepare_held_out(store, ARITHMETIC, 50)])
-    assert [row["prompt_id"] for row in held_out] == [p.prompt_id for p in split([2], 0.1)[1][:50]]
+    assert [row["prompt_id"] for row in held_out] == [p.prompt_id for p in split(ArithmeticSettings())[1][:50]]
     assert not {row["prompt_id"] for row in held_out} & {row["prompt_id"] for row in training(store, ARITHMETIC)}
-    assert {problem.level for problem in split([1, 2, 3, 4], 0.1)[1][:200]} == {1, 2, 3, 4}, "no random sample"
+    assert {one.level for one in split(ArithmeticSettings(levels=[1, 2, 3, 4]))[1][:200]} == {1, 2, 3, 4}, "not random"
 
 
 def write(folder: Path, records: list, name: str = "prompts.jsonl") -> Path:

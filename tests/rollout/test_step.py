@@ -137,7 +137,7 @@ def test_equal_responses_at_another_limit_are_another_artifact(small: Small, mon
 def test_a_prompt_that_does_not_fit_stops_the_shard_and_is_named(small: Small) -> None:
     store, policy = small
     before = store.manifests("rollouts")
-    with pytest.raises(DataError, match=r"4 of the 8 responses cannot .*allows 0.0%.*prompt 'b': 60 tokens and"):
+    with pytest.raises(DataError, match=r"4 of the 8 responses cannot .*allows 0.0 %.*prompt 'b': 60 tokens and"):
         generate_shard(store, rollout(), policy, prompts(store, "1+1=", LONG), 0, 0)
     assert store.manifests("rollouts") == before
 

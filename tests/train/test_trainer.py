@@ -151,13 +151,13 @@ def test_damaged_rollouts_are_refused(damaged: list[dict], message: str) -> None
 def test_responses_with_logp_that_is_not_finite_are_dropped(small: Small, responses: Responses, monkeypatch) -> None:
     monkeypatch.setattr("tasks.train.scoring._AT_ONCE", 20)  # Row 7 is not in the first part.
     some, all_of_them = spoiled(responses, 0, 7), engine_of(responses, responses.engine_logp.flat * np.nan)
-    for damaged, dropped in ((some, r"2 of 48 responses \(4.2%\)"), (all_of_them, r"48 of 48 responses \(100.0%\)")):
-        with pytest.raises(GateError, match=rf"{dropped}.*max_dropped_share allows 1.0%") as caught:
+    for damaged, dropped in ((some, r"2 of 48 responses \(4.2 %\)"), (all_of_them, r"48 of 48 responses \(100.0 %\)")):
+        with pytest.raises(GateError, match=rf"{dropped}.*max_dropped_share allows 1.0 %") as caught:
             train(small, damaged)
         assert isinstance(caught.value, CollapseError) is (damaged is all_of_them)  # A study stores a collapse.
     broken = trainer_of(small)
     broken.backend.model.get_input_embeddings().weight.data.fill_(np.nan)
-    with pytest.raises(CollapseError, match=r"48 of 48 responses \(100.0%\)"):
+    with pytest.raises(CollapseError, match=r"48 of 48 responses \(100.0 %\)"):
         broken.train(responses, batches(responses), 0)
     _, results, weights = train(small, some, max_dropped_share=0.05)
     assert results.dropped == results.unscored == 2
@@ -169,7 +169,7 @@ def test_limits_and_zero_advantages_are_those_of_a_whole_stage(small: Small, res
     damaged, trainer, plan = spoiled(responses, 0), trainer_of(small, max_logp_mismatch=1), batches(responses)
     results = trainer.train(damaged, plan[:1], 0, StageResults(100, 2))
     assert results.dropped == 1
-    with pytest.raises(GateError, match=r"2 of 100 responses \(2.0%\)"):
+    with pytest.raises(GateError, match=r"2 of 100 responses \(2.0 %\)"):
         trainer.train(damaged, plan[:1], 0, results)
     correct, wrong = (replace(responses, reward_R=np.float32([reward] * 47 + [np.nan])) for reward in (1, 0))
     results, idle = (trainer.train(correct, plan[:1], 0, StageResults(96, 2)) for _ in range(2))

@@ -23,7 +23,7 @@ def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
     made = prepare_policy(store, RunSettings.read(CONFIG, warm).policy, ArithmeticSettings(levels=[1]), "", 0)
     shutil.copytree(store.path(made), tmp_path / "policy")
     (tmp_path / "policy" / "manifest.json").unlink()
-    rows = [{"prompt": problem.prompt, "answer": str(problem.answer)} for problem in split([1], 0.1)[0][:300]]
+    rows = [{"prompt": one.prompt, "answer": str(one.answer)} for one in split(ArithmeticSettings(levels=[1]))[0][:300]]
     (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     runner = Runner(tmp_path)
     policy = ["--policy", json.dumps({"path": str(tmp_path / "policy")})]

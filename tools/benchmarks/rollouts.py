@@ -24,7 +24,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, read_table, write_table
 from tools.benchmarks.measurement import Measurement, measure_interleaved, ratio
 
-PROBLEMS = split([2], 0.1)[0][:256]
+PROBLEMS = split(ArithmeticSettings())[0][:256]
 SETTINGS = RolloutSettings(responses_per_prompt=8, max_new_tokens=32)
 WARM_START = WarmStartSettings(working_updates=60, guessing_updates=20)
 STEP, ENGINE = "the step", "the engine alone"
