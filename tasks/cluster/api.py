@@ -62,8 +62,8 @@ class Target:
         return f"{self.project}-{self.domain}"
 
 
-class Unknown(Exception):
-    """A server gave no answer. ``fix`` says how to get one, ``reason`` is the reason in the API server's status."""
+class UnansweredError(Exception):
+    """A question to a server has no answer. ``fix`` says how to get one, ``reason`` is the one in the server's status."""
 
     def __init__(self, why: str, fix: str = "", reason: str = "") -> None:
         super().__init__(why)
@@ -71,10 +71,10 @@ class Unknown(Exception):
 
 
 def run_check(name: str, check: Callable[[], CheckResult], unknown: State = "not tried") -> Finding:
-    """Return the finding of a check, or a finding with the state ``unknown`` if the check raises ``Unknown``."""
+    """Return the finding of a check, or a finding with the state ``unknown`` if the check raises ``UnansweredError``."""
     try:
         return Finding(name, *check())
-    except Unknown as error:
+    except UnansweredError as error:
         return Finding(name, unknown, error.why, error.fix)
 
 
@@ -122,7 +122,7 @@ def required_permissions(namespace: str, secret: str) -> dict[str, Permission]:
 class Api:
     """Client of an API server, for the namespace of a run's pods and for their secret.
 
-    Every method raises ``Unknown`` if the server does not answer within ``target.seconds``.
+    Every method raises ``UnansweredError`` if the server does not answer within ``target.seconds``.
     """
 
     def __init__(self, target: Target, secret: str) -> None:
@@ -142,7 +142,7 @@ class Api:
             else:
                 config.load_kube_config(file, target.context, configuration)
         except Exception as error:  # A malformed file can raise any exception.
-            raise Unknown(f"{'this pod' if in_pod else file}: {error}", _LOGIN) from None
+            raise UnansweredError(f"{'this pod' if in_pod else file}: {error}", _LOGIN) from None
         self._client, self.address = client.ApiClient(configuration), str(configuration.host)
 
     def review(self) -> list[str]:
@@ -162,7 +162,7 @@ class Api:
         """Return the reason why the server refuses a pod in a dry run; empty if it admits the pod."""
         try:
             self.ask(f"{self._path('dry run')}?dryRun=All", pod)
-        except Unknown as error:
+        except UnansweredError as error:
             if error.reason in ("", *_BUSY):
                 raise
             return _REFUSED.sub("", error.why)
@@ -177,20 +177,20 @@ class Api:
         try:
             answer = pool.request(method, url, json=body, headers=headers, timeout=timeout)
         except HTTPError as error:
-            raise Unknown(f"{self.address}: {root_cause(error)}", _LOGIN) from None
+            raise UnansweredError(f"{self.address}: {root_cause(error)}", _LOGIN) from None
         if (found := parse_object(answer)) is None:
-            raise Unknown(*STRANGE)
+            raise UnansweredError(*STRANGE)
         if answer.status == 404 and body is None:
             return {}
         if answer.status >= 300:
             reason = str(found.get("reason"))
-            raise Unknown(f"the API server answers {reason}: {found.get('message')}", _LOGIN, reason)
+            raise UnansweredError(f"the API server answers {reason}: {found.get('message')}", _LOGIN, reason)
         return found
 
     def _path(self, what: str) -> str:
         permission = self.required[what]
         if what in self.denied:
             fix = f"Ask for the permission to {permission}: k8s/components/preflight has it"
-            raise Unknown(f"may not {permission}", fix)
+            raise UnansweredError(f"may not {permission}", fix)
         inside = f"namespaces/{permission.namespace}/" if permission.namespace else ""
         return f"/api/v1/{inside}{permission.resource}" + (f"/{permission.name}" if permission.name else "")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tasks.cluster.api import STRANGE, Api, CheckResult, Finding, Object, Target, Unknown, run_check
+from tasks.cluster.api import STRANGE, Api, CheckResult, Finding, Object, Target, UnansweredError, run_check
 from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, NodeMatch, Obstacle, match_node, role_pod
 from tasks.cluster.rates import used_gpus
 from tasks.cluster.services import check_flyte, check_image, probe_store, version_numbers
@@ -43,7 +43,7 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
         findings += [run_check(name, check) for name, check in checks.items()]
         nodes += [] if "nodes" in api.denied else api.read("nodes")["items"]
         findings += cluster.pods(nodes)
-    except Unknown as error:
+    except UnansweredError as error:
         silent = Finding("nodes", "not tried", error.why, error.fix)
         findings.append(silent if findings else replace(silent, name="API server", state="failed"))
     findings.append(Finding("store", *probe_store(run.store, target.seconds)))
@@ -81,7 +81,7 @@ class _Cluster:
         version = str(self._api.ask("/version").get("gitVersion"))
         numbers = version_numbers(version)
         if numbers is None:
-            raise Unknown(*STRANGE)
+            raise UnansweredError(*STRANGE)
         if numbers < OLDEST:
             return "failed", f"Kubernetes {version}", f"Upgrade the cluster to {'.'.join(map(str, OLDEST))} or newer"
         return "ok", f"{self._api.address}, Kubernetes {version}", ""
@@ -151,7 +151,7 @@ class _Cluster:
         must = deployment.train_nodes if role == "train" else 1
         wanted = min(run.shards, deployment.max_parallelism) if role == "rollout" else must
         if not matches:
-            self._api.read("nodes")  # It raises Unknown without the permission.
+            self._api.read("nodes")  # It raises UnansweredError without the permission.
             return "failed", "the cluster has no node", "Add nodes"
         if not fitting:
             return explain_unschedulable(matches, role, deployment.pods[role].template)

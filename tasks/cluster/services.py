@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from tasks.cluster.api import CheckResult, Finding, Object, Target, Unknown, parse_object, root_cause, run_check
+from tasks.cluster.api import CheckResult, Finding, Object, Target, UnansweredError, parse_object, root_cause, run_check
 from tasks.errors import ArtifactError
 from tasks.settings.deployment import VARIABLE
 from tasks.store.layout import PREFLIGHT
@@ -72,7 +72,7 @@ def check_image(name: str, nodes: Sequence[Object], seconds: float) -> CheckResu
     on = f", on {held} of {len(nodes)} nodes" if held else ""
     try:
         is_present = _in_registry(registry, path, tag, seconds)
-    except Unknown as error:
+    except UnansweredError as error:
         return "ok" if held else "not tried", f"{image}{on}; {error.why}", "" if held else error.fix
     push = f"make images, then podman push mu-grpo-{path.rpartition('-')[2]}:$(make -s tag) {image}"
     if not is_present and held:
@@ -100,8 +100,10 @@ def _in_registry(registry: str, path: str, tag: str, seconds: float) -> bool:
         return answer.ok
     if answer.status_code in (401, 403):
         why = f"{registry} asks for a login, which is not tried here"
-        raise Unknown(why, f"skopeo inspect docker://{registry}/{path}:{tag}, with the login that the nodes have")
-    raise Unknown(f"{registry} answers {answer.status_code} {answer.reason}", "Try again later")
+        raise UnansweredError(
+            why, f"skopeo inspect docker://{registry}/{path}:{tag}, with the login that the nodes have"
+        )
+    raise UnansweredError(f"{registry} answers {answer.status_code} {answer.reason}", "Try again later")
 
 
 def version_numbers(version: str) -> tuple[int, ...] | None:
@@ -143,11 +145,11 @@ def _workflow(address: str, target: Target, workflow: str) -> CheckResult:
     latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
     answer = _fetch(f"{address}/api/v1/workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", target.seconds)
     if answer.status_code in (401, 403):
-        raise Unknown(f"{address} asks for a login, which is not tried here", "Look at its console, logged in")
+        raise UnansweredError(f"{address} asks for a login, which is not tried here", "Look at its console, logged in")
     content = parse_object(answer)
     if not answer.ok or content is None:
         why = f"{answer.url}: the answer does not come from Flyte's admin"
-        raise Unknown(why, "Name the address of Flyte's admin with --flyte")
+        raise UnansweredError(why, "Name the address of Flyte's admin with --flyte")
     versions = content.get("workflows")
     if not versions:
         register = (
@@ -166,4 +168,4 @@ def _fetch(
         return requests.request(method, url, headers=headers, timeout=seconds, auth=lambda request: request)
     except requests.RequestException as error:
         fix = "Check the address, its certificate (REQUESTS_CA_BUNDLE), the network or VPN; a slow server: --timeout"
-        raise Unknown(f"{url}: {root_cause(error)}", fix) from None
+        raise UnansweredError(f"{url}: {root_cause(error)}", fix) from None
