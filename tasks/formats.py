@@ -86,6 +86,11 @@ def first_names(names: list[str], most: int) -> str:
     return ", ".join(names[:most]) + rest
 
 
+def shorten(text: str, longest: int = 80) -> str:
+    """Return a text of at most ``longest`` characters; one that was cut ends with three dots."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def visible(text: str) -> str:
     """Return a text with visible control characters, which would change colors or the title of a terminal."""
     return _CONTROL.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else ascii(found[0])[1:-1], text)

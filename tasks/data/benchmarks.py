@@ -9,7 +9,7 @@ from tasks.data.arithmetic import form_of, split
 from tasks.data.files import Row, Unusable, read_rows
 from tasks.data.sources import source_files, source_fingerprint
 from tasks.errors import DamagedError, DataError, SettingsError
-from tasks.formats import first_names, pluralize
+from tasks.formats import first_names, pluralize, shorten
 from tasks.process.logs import logger
 from tasks.settings import (
     BenchmarkSettings,
@@ -26,7 +26,7 @@ from tasks.store.files import sha256
 from tasks.store.layout import BENCHMARK_FILE, PROMPTS_FILE
 from tasks.store.records import Record
 from tasks.store.tables import CHATS, PROMPTS, write_table
-from tasks.verify.pool import shared_verifier, shorten
+from tasks.verify.pool import shared_verifier
 from tasks.verify.verdicts import FAILURES, Outcome
 from tasks.verify.words import plain_text
 
@@ -70,7 +70,7 @@ def prepare_benchmark(
     """
     assert settings.source is not None
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
-        place = f"{_setting(settings)}.source"
+        place = f"{settings.full_name}.source"
         if settings.name == HELD_OUT and settings.source.path is not None:
             place = "prompts.path, prompts.source or prompts.held_out_path"
         rows, unusable, data = source_rows(store, settings.source, place, source, operation.mirror, verify.kind)
@@ -243,12 +243,12 @@ def _first_problems(rows: list[Row], unusable: Sequence[Unusable], settings: Ben
         )
     if not rows:
         raise DataError(
-            f"{_setting(settings)}: its source has no problems. To fix it: raise source.share, or "
+            f"{settings.full_name}: its source has no problems. To fix it: raise source.share, or "
             "source.arithmetic.held_out_share of generated problems."
         )
     if lacking:
         raise DataError(
-            f"{_setting(settings)}.problems: {wanted}, but the source has {len(rows)}; allowed: 1 to {len(rows)}."
+            f"{settings.full_name}.problems: {wanted}, but the source has {len(rows)}; allowed: 1 to {len(rows)}."
         )
     if len(rows) < wanted:
         logger().warning(
@@ -265,13 +265,9 @@ def _check_readable(unreadable: dict[str, str], problems: int, settings: Benchma
     summary = f"{len(unreadable)} of {problems} gold answers cannot be read by the verifier: {examples}"
     if len(unreadable) > settings.max_unreadable_share * problems:
         raise DataError(
-            f"{_setting(settings)}: {summary}. To fix it: correct them (docs/verifying.md says what the verifier "
+            f"{settings.full_name}: {summary}. To fix it: correct them (docs/verifying.md says what the verifier "
             f"reads), or raise its max_unreadable_share ({settings.max_unreadable_share:g}), and their problems count "
             "as not solved."
         )
     if unreadable:
         logger().warning("%s: %s; their problems count as not solved", settings.name, summary)
-
-
-def _setting(settings: BenchmarkSettings) -> str:
-    return f"evaluate.benchmarks, {settings.name}"

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from tasks.data import livecodebench
 from tasks.data.arithmetic import hash_fraction
 from tasks.errors import DataError, check_fetched
-from tasks.formats import pluralize
+from tasks.formats import pluralize, shorten
 from tasks.process.logs import logger
 from tasks.settings import SourceSettings
 from tasks.verify.verdicts import extract
@@ -171,7 +171,7 @@ def _parse_json(content: bytes, place: str) -> Any:
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8 ({error.reason} at byte {error.start}). Save the file as UTF-8.") from None
     except (ValueError, RecursionError) as error:
-        start = content[:80].decode(errors="replace")
+        start = shorten(content[:400].decode(errors="replace"))
         fix = "Write one JSON object in a line, or one list of objects."
         raise DataError(f"{place}: not JSON ({error}): {start!r}. {fix}") from None
 
@@ -179,7 +179,7 @@ def _parse_json(content: bytes, place: str) -> Any:
 def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
     """Return a row and an empty text; for an unusable row, its prompt_id if known, and the reason."""
     if not isinstance(raw, Mapping):
-        return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
+        return {}, f"{shorten(str(raw))!r} is not an object with {source.prompt} and {source.answer}"
     fields, partial = _fields(raw), Row()
     try:
         if source.id or fields.get(_ID) is not None:
@@ -196,7 +196,7 @@ def _parse_row(raw: Any, source: SourceSettings, kind: str) -> tuple[Row, str]:
     except ValueError as error:
         return partial, str(error)
     if not answer:
-        return partial, f"{source.answer} holds no answer for source.gold {source.gold}: {text[:80]!r}"
+        return partial, f"{source.answer} holds no answer for source.gold {source.gold}: {shorten(text)!r}"
     name = partial.get("prompt_id") or digest[:16]
     row = {"prompt_id": name, "prompt": prompt, "answer": answer, "level": _level(fields.get(_LEVEL))}
     return row | {"messages": messages} if messages else row, ""
@@ -228,7 +228,7 @@ def _messages(value: Any, field: str) -> list[dict[str, str]]:
     messages = [{name: content for name, content in message.items() if content is not None} for message in value]
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
-            raise ValueError(f"{field} has the message {str(message)[:80]!r}; allowed: texts as role and content")
+            raise ValueError(f"{field} has the message {shorten(str(message))!r}; allowed: texts as role and content")
     if messages[-1]["role"] == "assistant":
         raise ValueError(f"{field} ends with a message of the assistant. Remove it: the policy writes this message")
     if not _user_texts(messages).strip():
@@ -300,7 +300,7 @@ def _text(value: Any, field: str, several: bool = False) -> str:
         return str(value)
     if isinstance(value, float | Decimal) and math.isfinite(value):
         return _decimal(value)
-    raise ValueError(f"{field} is {str(value)[:80]!r}; allowed: a text or a number")
+    raise ValueError(f"{field} is {shorten(str(value))!r}; allowed: a text or a number")
 
 
 def _decimal(value: float | Decimal) -> str:

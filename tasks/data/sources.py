@@ -128,7 +128,7 @@ def policy_fingerprint(policy: PolicySettings) -> str:
 
 def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
     """Return the settings with the commit of each benchmark; see ``with_commit``."""
-    benchmarks = [with_commit(one, f"evaluate.benchmarks, {one.name}", mirror) for one in evaluate.benchmarks]
+    benchmarks = [with_commit(one, one.full_name, mirror) for one in evaluate.benchmarks]
     return evaluate.model_copy(update={"benchmarks": benchmarks})
 
 

@@ -152,6 +152,11 @@ class BenchmarkSettings(Settings):
             )
         return self
 
+    @property
+    def full_name(self) -> str:
+        """Name of these settings in messages."""
+        return f"evaluate.benchmarks, {self.name}"
+
 
 @dataclass(frozen=True)
 class TrainingSet:

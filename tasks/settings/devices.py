@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from tasks.formats import shorten
 from tasks.settings.base import Kinds, Number, Settings
 
 Dtype = Literal["float32", "bfloat16"]
@@ -161,7 +162,7 @@ class DeepSpeedSettings(BackendSettings):
                 text = value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8")
                 value = json.loads(text)
                 if not isinstance(value, dict):
-                    raise ValueError(f"{text[:80]!r} is no JSON object")
+                    raise ValueError(f"{shorten(text)!r} is no JSON object")
             return json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
         except (OSError, ValueError) as error:
             raise ValueError(

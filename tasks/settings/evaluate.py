@@ -91,11 +91,11 @@ def measures(
             )
         if kind == "function" != verify.kind:
             raise SettingsError(
-                f"evaluate.benchmarks, {benchmark.name}: answer_type function with verify.kind {verify.kind}, which "
+                f"{benchmark.full_name}: answer_type function with verify.kind {verify.kind}, which "
                 "names no function; allowed: math or code, or verify.kind function"
             )
         source = prompts.held_out if held_out else benchmark.source
-        name = "prompts" if held_out else f"evaluate.benchmarks, {benchmark.name}"
+        name = "prompts" if held_out else benchmark.full_name
         check_kind(kind, source.arithmetic if source else None, name)
         problems = {
             "source": source,

@@ -154,7 +154,7 @@ def check_one_benchmark(run: RunSettings) -> None:
     (benchmark,), kind = run.evaluate.benchmarks, run.verify.kind
     if benchmark.answer_type not in (None, kind):
         raise SettingsError(
-            f"evaluate.benchmarks, {benchmark.name}: answer_type {benchmark.answer_type} with verify.kind {kind} "
+            f"{benchmark.full_name}: answer_type {benchmark.answer_type} with verify.kind {kind} "
             f"in the laboratory, whose runs have one verifier; allowed: answer_type {kind}."
         )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tasks.errors import GateError, SettingsError
-from tasks.formats import pluralize
+from tasks.formats import pluralize, shorten
 from tasks.process.logs import Bar, bar, logger
 from tasks.process.resident import load_resident
 from tasks.settings import CodeVerifySettings, FunctionVerifySettings, MathVerifySettings, VerifySettings
@@ -427,15 +427,10 @@ def check_failures(rows: Iterable[Mapping[str, Any]], settings: VerifySettings, 
         return
     counts = Counter(row["outcome"] for row in failed)
     example = failed[0]
-    shown = f": {shorten(example['extracted'], 80)!r}" if example["extracted"] else ""
+    shown = f": {shorten(example['extracted'])!r}" if example["extracted"] else ""
     raise GateError(
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
         f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
         f"{settings.max_failure_share:g}. For example prompt_id {example['prompt_id']!r} ({example['outcome']}){shown}."
         f" {_kind_for(settings).failures_fix} verify.max_failure_share if so many responses may be left out."
     )
-
-
-def shorten(text: str, longest: int) -> str:
-    """Return a text, cut to ``longest`` characters."""
-    return text if len(text) <= longest else f"{text[: longest - 3]}..."
