@@ -80,20 +80,25 @@ def measure(
     greedy = [sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY]
     correct_PK = np.array([sample["outcome"] == "correct" for sample in sampled], dtype=np.float64).reshape(-1, k)
     working = [sample["shows_working"] for sample in sampled]
-    working_P = None if None in working else np.array(working, dtype=np.float64).reshape(-1, k).mean(axis=1)
-    majority_P = None if classes is None else majority(np.array(classes, dtype=np.int64).reshape(-1, k))
+    by_problem = {
+        "accuracy": correct_PK.mean(axis=1),
+        "majority": None if classes is None else majority(np.array(classes, dtype=np.int64).reshape(-1, k)),
+        "greedy": np.array(greedy, dtype=np.float64) if greedy else None,
+        "working": None if None in working else np.array(working, dtype=np.float64).reshape(-1, k).mean(axis=1),
+    }
+    estimates = {name: None if values_P is None else _estimate(values_P) for name, values_P in by_problem.items()}
     level_P = [sample["level"] for sample in sampled[::k]]
     rewarded = [sample["reward"] for sample in sampled if rewards and sample["reward"] is not None]
     return {
         "benchmark": name,
         **({"reward": float(np.mean(rewarded))} if rewarded else {}),
-        "accuracy": _estimate(correct_PK.mean(axis=1)),
-        "greedy": _estimate(np.array(greedy, dtype=np.float64)) if greedy else None,
+        "accuracy": estimates["accuracy"],
+        "greedy": estimates["greedy"],
         "pass": {str(one): _estimate(pass_at(correct_PK, one)) for one in reported_ks(k)},
-        "majority": None if majority_P is None else _estimate(majority_P),
+        "majority": estimates["majority"],
         "k": k,
         "problems": len(correct_PK),
-        "working": None if working_P is None else _estimate(working_P),
+        "working": estimates["working"],
         "response_tokens": float(np.mean([sample["response_tokens"] for sample in sampled])),
         "truncated": float(np.mean([sample["finish_reason"] == "length" for sample in sampled])),
         "outcomes": dict(Counter(str(sample["outcome"]) for sample in samples)),
@@ -101,12 +106,7 @@ def measure(
             str(level): float(correct_PK[[index for index, one in enumerate(level_P) if one == level]].mean())
             for level in sorted({one for one in level_P if one is not None})
         },
-        "by_problem": {
-            "accuracy": correct_PK.mean(axis=1).tolist(),
-            "majority": None if majority_P is None else majority_P.tolist(),
-            "greedy": [float(correct) for correct in greedy] or None,
-            "working": None if working_P is None else working_P.tolist(),
-        },
+        "by_problem": {key: None if values_P is None else values_P.tolist() for key, values_P in by_problem.items()},
     }
 
 
