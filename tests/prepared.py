@@ -26,7 +26,7 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from tasks.settings.evaluate import measures
+from tasks.settings.evaluate import measurements
 from tasks.store import ArtifactRef, Store
 from tasks.verify.step import verify_rollouts
 from tools import ROOT
@@ -72,8 +72,8 @@ def take_policy(store: Store, folder: Path | str, chat: bool = False) -> Artifac
 def prepare_measured(store: Store, prompts: PromptsSettings, mirror: str | None = None, **given: object) -> ArtifactRef:
     """Prepare the only benchmark of a run."""
     asked = EvaluateSettings.parse({"max_new_tokens": 1, **given})
-    (measure,) = measures(with_commits(asked, mirror), prompts, VERIFY, None)
-    return prepare_benchmark(store, measure.benchmark, measure.verify, "", OperationSettings(mirror=mirror))
+    (measurement,) = measurements(with_commits(asked, mirror), prompts, VERIFY, None)
+    return prepare_benchmark(store, measurement.benchmark, measurement.verify, "", OperationSettings(mirror=mirror))
 
 
 def prepare_held_out(store: Store, prompts: PromptsSettings, problems: int) -> ArtifactRef:

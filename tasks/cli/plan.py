@@ -21,7 +21,7 @@ from tasks.formats import DASH, duration, label, pluralize
 from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.base import read_yaml
-from tasks.settings.evaluate import Measure
+from tasks.settings.evaluate import Measurement
 from tasks.settings.experiment import ExperimentSettings, PlannedRun, read_experiment
 
 _SHARED = (
@@ -85,7 +85,7 @@ def _schedule(run: RunSettings, stages: int) -> Table:
     update = run.optimize.responses_per_update
     longest, mu, responses, updates = run.rollout.max_new_tokens, run.mu, run.responses_per_stage, run.updates_per_stage
     repeated = run.optimize.objective.schedule.updates_per_batch
-    policies, answers = stages + 1, [evaluation_responses(run, measure) for measure in run.measures]
+    policies, answers = stages + 1, [evaluation_responses(run, measurement) for measurement in run.measurements]
     rows = [
         ("stages", stages, "a constant of the workflow"),
         ("prompts per stage", prompts, f"{stages * prompts} in all"),
@@ -101,19 +101,19 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         ("staleness", f"0 to {mu - 1}", f"mean {(mu - 1) / 2:g} updates"),
         ("evaluations", policies * len(answers), f"{policies} policies x {pluralize(len(answers), 'benchmark')}"),
         *(
-            (f"  {measure.benchmark.name}", count, f"responses: {_describe_measure(run, measure)}")
-            for measure, count in zip(run.measures, answers, strict=True)
+            (f"  {measurement.benchmark.name}", count, f"responses: {_describe_measurement(run, measurement)}")
+            for measurement, count in zip(run.measurements, answers, strict=True)
         ),
         ("evaluation responses", policies * sum(answers), f"{policies} x {sum(answers)}"),
     ]
     return _table("schedule", rows)
 
 
-def _describe_measure(run: RunSettings, measure: Measure) -> str:
-    k, greedy = measure.evaluation.samples_per_problem, " and greedy" if measure.evaluation.greedy else ""
-    source, problems = measure.benchmark.source, f"{problem_count(run, measure)} problems"
+def _describe_measurement(run: RunSettings, measurement: Measurement) -> str:
+    k, greedy = measurement.evaluation.samples_per_problem, " and greedy" if measurement.evaluation.greedy else ""
+    source, problems = measurement.benchmark.source, f"{problem_count(run, measurement)} problems"
     if source is not None and source.path is not None:  # A plan reads no file.
-        problems = f"at most {problems}" if measure.benchmark.problems else f"{problems} assumed"
+        problems = f"at most {problems}" if measurement.benchmark.problems else f"{problems} assumed"
     return f"{problems}, avg@{k}{greedy}"
 
 
@@ -150,7 +150,7 @@ def _runs(experiment: ExperimentSettings, runs: Sequence[PlannedRun], stages: in
     for run in runs:
         settings = run.settings
         responses, updates = stages * settings.responses_per_stage, stages * settings.updates_per_stage
-        answers = sum(evaluation_responses(settings, measure) for measure in settings.measures)
+        answers = sum(evaluation_responses(settings, measurement) for measurement in settings.measurements)
         longest = responses * settings.rollout.max_new_tokens
         numbers = (updates, settings.mu, updates // settings.mu, responses, longest, (stages + 1) * answers)
         names = (*map(escape, (run.model, run.system)), settings.optimize.preset)

@@ -123,7 +123,7 @@ def _decoding_rates(run: RunSettings, history: "History", processes: int) -> tup
         responses, tokens = facts["responses"], _tokens(facts)
         steps = calls * rates.steps(responses / calls, tokens / responses, run.rollout.max_new_tokens)
         points.append((steps, tokens, engines * seconds))
-    settings = {one.benchmark.name: one.evaluation for one in run.measures}
+    settings = {one.benchmark.name: one.evaluation for one in run.measurements}
     for one in (one for policy in history.evaluated for one in policy.evaluations):
         evaluation, mean = settings[one.benchmark], one.response_tokens
         if mean and evaluation.engine == engine:

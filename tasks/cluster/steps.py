@@ -10,7 +10,7 @@ from tasks.data.arithmetic import split
 from tasks.errors import SettingsError
 from tasks.settings import EvaluationSettings, RunSettings
 from tasks.settings.deployment import Role
-from tasks.settings.evaluate import Measure
+from tasks.settings.evaluate import Measurement
 
 Row = Literal["start", "warm_start", "load", "generate", "verify", "optimize", "switch", "evaluate", "transfer", "rest"]
 ROWS: tuple[Row, ...] = get_args(Row)
@@ -116,17 +116,18 @@ def baseline_mu(run: RunSettings) -> int:
     return max(mu for mu in range(step, max(step, _GRPO_MU) + 1, step) if run.updates_per_stage % mu == 0)
 
 
-def problem_count(run: RunSettings, measure: Measure) -> int:
+def problem_count(run: RunSettings, measurement: Measurement) -> int:
     """Return the number of problems of a benchmark without a download; ``evaluate.problems`` if it is unknown.
 
     Raises:
         SettingsError: the benchmark is generated, and its held-out share is too small for a problem.
     """
-    source, most = measure.benchmark.source, measure.benchmark.problems
+    benchmark = measurement.benchmark
+    source, most = benchmark.source, benchmark.problems
     if source is not None and source.arithmetic is not None:
         held_out = len(split(source.arithmetic)[1])
         if not held_out:
-            raise SettingsError(f"{measure.benchmark.name}: no problem is held out; allowed: a larger held_out_share")
+            raise SettingsError(f"{benchmark.name}: no problem is held out; allowed: a larger held_out_share")
         return min(held_out, most or held_out)
     return most or run.evaluate.problems
 
@@ -137,9 +138,10 @@ def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[float]
     return parts * [problems / parts * each for each in ((samples, 1) if settings.greedy else (samples,))]
 
 
-def evaluation_responses(run: RunSettings, measure: Measure) -> int:
+def evaluation_responses(run: RunSettings, measurement: Measurement) -> int:
     """Return the number of responses of one evaluation."""
-    return problem_count(run, measure) * (measure.evaluation.samples_per_problem + measure.evaluation.greedy)
+    evaluation = measurement.evaluation
+    return problem_count(run, measurement) * (evaluation.samples_per_problem + evaluation.greedy)
 
 
 class _Steps:
@@ -190,11 +192,11 @@ class _Steps:
             verify: dict[Row, float] = {"verify": stages * self._verification(run.responses_per_stage)}
             yield self._phase("verify", "verify", stages, stages, verify, read=self.rollouts)
         yield self._train(mu)
-        policies, pods = stages + 1, (stages + 1) * len(run.measures)
-        evaluate = policies * sum(self._evaluation(measure) for measure in run.measures)
+        policies, pods = stages + 1, (stages + 1) * len(run.measurements)
+        evaluate = policies * sum(self._evaluation(measurement) for measurement in run.measurements)
         # In one process, all evaluations of a policy share an engine.
         load = (pods if self._pool.gpus else policies) * engine_start
-        read = len(run.measures) * (self.starting + self.weights)
+        read = len(run.measurements) * (self.starting + self.weights)
         yield self._phase("evaluate", "evaluate", policies, pods, {"load": load, "evaluate": evaluate}, read=read)
 
     def _train(self, mu: int | None) -> Phase:
@@ -252,12 +254,12 @@ class _Steps:
         responses = self._stages * run.responses_per_stage / calls
         return calls * self._rates.rollout.seconds(responses, self._mean, run.rollout.max_new_tokens)
 
-    def _evaluation(self, measure: Measure) -> float:
+    def _evaluation(self, measurement: Measurement) -> float:
         """Return the seconds of one evaluation."""
-        longest = measure.evaluation.max_new_tokens
-        calls = evaluation_calls(measure.evaluation, problem_count(self._run, measure))
+        longest = measurement.evaluation.max_new_tokens
+        calls = evaluation_calls(measurement.evaluation, problem_count(self._run, measurement))
         generate = (self._rates.evaluate.seconds(one, min(self._mean, float(longest)), longest) for one in calls)
-        return sum(generate) + self._verification(evaluation_responses(self._run, measure))
+        return sum(generate) + self._verification(evaluation_responses(self._run, measurement))
 
     def _verification(self, answers: int) -> float:
         amounts = self._rates.amounts

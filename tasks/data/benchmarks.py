@@ -61,7 +61,7 @@ def prepare_benchmark(
 ) -> ArtifactRef:
     """Write a prompts artifact with the problems of a benchmark, the same for every seed.
 
-    Every open field of the settings is filled in (see ``measures``). ``source`` is the result of
+    Every open field of the settings is filled in (see ``measurements``). ``source`` is the result of
     ``source_fingerprint`` when the run started; empty if it is not known.
 
     Raises:

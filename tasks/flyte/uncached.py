@@ -48,7 +48,7 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.settings.base import in_bucket
-from tasks.settings.evaluate import Measure, measures
+from tasks.settings.evaluate import Measurement, measurements
 from tasks.settings.experiment import check_one_benchmark
 from tasks.store import Store, StoreRef
 from tasks.store.files import disk_errors, sweep
@@ -177,7 +177,7 @@ def open_run(
             "prompts": with_commit(settings.prompts, "prompts.source", mirror),
         }
     )
-    benchmark_measures = settings.measures
+    planned = settings.measurements
     opened = open_store(settings.store)
     sweep(opened.root)
     verdicts = ""
@@ -202,7 +202,7 @@ def open_run(
 
     return OpenRun(
         store=store,
-        **_measurements(store, seed, benchmark_measures, operation),
+        **_evaluation_inputs(store, seed, planned, operation),
         policy=inputs(
             PolicyInputs,
             settings=settings.policy,
@@ -221,29 +221,29 @@ def open_run(
         verify=inputs(VerifyInputs, settings=settings.verify),
         optimize=inputs(OptimizeInputs, settings=settings.optimize),
         alternate=inputs(AlternateInputs),
-        study=inputs(StudyInputs, evaluate=[measure.evaluation for measure in benchmark_measures]),
+        study=inputs(StudyInputs, evaluate=[measurement.evaluation for measurement in planned]),
         report=inputs(ReportInputs, settings=settings, trained_from=from_stage - 1),
         run=inputs(RunInputs, settings=settings, trained_from=from_stage - 1, started=process().started),
     )
 
 
-def _measurements(
-    store: StoreRef, seed: int, benchmark_measures: Sequence[Measure], operation: OperationSettings
+def _evaluation_inputs(
+    store: StoreRef, seed: int, planned: Sequence[Measurement], operation: OperationSettings
 ) -> dict[str, Any]:
     """Return the inputs of the steps that evaluate a policy, by their names in ``OpenRun``."""
     shared: dict[str, Any] = {"store": store, "operation": operation}
     benchmarks = [
         BenchmarkInputs(
             **shared,
-            settings=measure.benchmark,
-            verify=measure.verify,
-            source=source_fingerprint(measure.benchmark.source, operation.mirror),
+            settings=measurement.benchmark,
+            verify=measurement.verify,
+            source=source_fingerprint(measurement.benchmark.source, operation.mirror),
         )
-        for measure in benchmark_measures
+        for measurement in planned
     ]
     evaluations = [
-        EvaluationInputs(**shared, seed=seed, settings=measure.evaluation, verify=measure.verify)
-        for measure in benchmark_measures
+        EvaluationInputs(**shared, seed=seed, settings=measurement.evaluation, verify=measurement.verify)
+        for measurement in planned
     ]
     return {"benchmarks": benchmarks, "evaluations": evaluations, "mean": MeanInputs(store=store, seed=seed)}
 
@@ -363,8 +363,8 @@ def open_evaluation(
     verify = verify.renewed()
     name = work_key("evaluation", "", [ref, source, chosen, verify, seed])
     operation = operation.named(f"evaluation-{ref.digest[:8]}-{name[:8]}")
-    benchmark_measures = measures(chosen, source, verify, chosen.engine)
-    return OpenEvaluation(policy=ref, **_measurements(opened.ref, seed, benchmark_measures, operation))
+    planned = measurements(chosen, source, verify, chosen.engine)
+    return OpenEvaluation(policy=ref, **_evaluation_inputs(opened.ref, seed, planned, operation))
 
 
 @uncached

@@ -330,10 +330,10 @@ def resolved_settings(history: History) -> dict[str, dict[str, str]]:
 def _evaluation_settings(history: History) -> dict[str, dict[str, Any]]:
     """Return the run's settings of the evaluations by benchmark; empty if this version of the code cannot read them."""
     try:
-        measures = RunSettings.parse(history.settings).measures
+        measurements = RunSettings.parse(history.settings).measurements
     except SettingsError:
         return {}
-    return {measure.benchmark.name: measure.evaluation.result_values() for measure in measures}
+    return {measurement.benchmark.name: measurement.evaluation.result_values() for measurement in measurements}
 
 
 def parameters_of(settings: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -54,8 +54,8 @@ class EvaluateSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A benchmark of a run with all of its settings filled in."""
+class Measurement:
+    """The measurement of accuracy on one benchmark of a run, with all settings filled in."""
 
     benchmark: BenchmarkSettings
     """The problems; the fields of sampling have their defaults."""
@@ -72,10 +72,10 @@ def check_kind(kind: str, arithmetic: ArithmeticSettings | None, name: str) -> N
         )
 
 
-def measures(
+def measurements(
     evaluate: EvaluateSettings, prompts: PromptsSettings, verify: VerifySettings, engine: EngineSettings | None
-) -> list[Measure]:
-    """Return a measure for each benchmark; ``engine`` is used if ``evaluate`` names none.
+) -> list[Measurement]:
+    """Return a measurement for each benchmark; ``engine`` is used if ``evaluate`` names none.
 
     Raises:
         SettingsError: a benchmark has no problems, or no verifier that judges them.
@@ -116,5 +116,5 @@ def measures(
         verifier = verify
         if kind != verify.kind:
             verifier = VerifySettings.parse(VerifySettings.merge(verify.model_dump(mode="json"), {"kind": kind}))
-        filled.append(Measure(benchmark.model_copy(update=problems | _SAMPLING_DEFAULTS), evaluation, verifier))
+        filled.append(Measurement(benchmark.model_copy(update=problems | _SAMPLING_DEFAULTS), evaluation, verifier))
     return filled

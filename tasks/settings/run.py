@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 from tasks.errors import SettingsError
 from tasks.settings.base import WHOLE_RUN, FlyteModel, Settings, StorePlace, flat, load_yaml, read_yaml
 from tasks.settings.devices import EngineSettings
-from tasks.settings.evaluate import EvaluateSettings, Measure, check_kind, measures
+from tasks.settings.evaluate import EvaluateSettings, Measurement, check_kind, measurements
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import resolve
 from tasks.settings.steps import OperationSettings, OptimizeSettings, PolicySettings, PromptsSettings, RolloutSettings
@@ -98,14 +98,14 @@ class RunSettings(Settings):
         return self.operation.named(f"{self.optimize.preset}-mu{self.mu}-seed{self.seed}-{digest[:8]}")
 
     @property
-    def measures(self) -> list[Measure]:
-        """Return a measure for each benchmark of the run."""
-        return measures(self.evaluate, self.prompts, self.verify, self.rollout.engine)
+    def measurements(self) -> list[Measurement]:
+        """Return a measurement for each benchmark of the run."""
+        return measurements(self.evaluate, self.prompts, self.verify, self.rollout.engine)
 
     @property
     def chats(self) -> bool:
         """Return True if some prompts go through the chat template of the policy's tokenizer."""
-        return self.prompts.chat or any(bool(measure.benchmark.chat) for measure in self.measures)
+        return self.prompts.chat or any(bool(measurement.benchmark.chat) for measurement in self.measurements)
 
     @property
     def alternates(self) -> bool:
@@ -173,7 +173,7 @@ class RunSettings(Settings):
             if self.chats:
                 raise ValueError("prompts.chat: true with policy.tiny, which has no chat template; allowed: false")
             lengths = {"rollout": self.rollout.max_new_tokens, "evaluate": self.evaluate.max_new_tokens}
-            lengths |= {measure.benchmark.name: measure.evaluation.max_new_tokens for measure in self.measures}
+            lengths |= {one.benchmark.name: one.evaluation.max_new_tokens for one in self.measurements}
             for name, tokens in lengths.items():
                 if tokens >= self.policy.tiny.context_tokens:
                     raise ValueError(
@@ -185,7 +185,7 @@ class RunSettings(Settings):
     @model_validator(mode="after")
     def _answers_are_of_one_kind(self) -> Self:
         check_kind(self.verify.kind, self.prompts.arithmetic, "prompts")
-        _ = self.measures  # This checks the benchmarks.
+        _ = self.measurements  # This checks the benchmarks.
         return self
 
 

@@ -150,10 +150,10 @@ def test_the_baselines_mu_divides_a_stage(overrides: str, mu: int) -> None:
 
 
 def test_problems_are_those_of_the_benchmark_and_no_more_than_a_generated_set_holds_out() -> None:
-    assert [problem_count(paper(), measure) for measure in paper().measures] == [40, 45, 30, 30, 500]
+    assert [problem_count(paper(), measurement) for measurement in paper().measurements] == [40, 45, 30, 30, 500]
     for asked, counted in ((500, 59), (20, 20)):
         run = RunSettings.read(ROOT / "tools/small.yaml", f"prompts.arithmetic.levels=[1] evaluate.problems={asked}")
-        assert [problem_count(run, measure) for measure in run.measures] == [counted]
+        assert [problem_count(run, measurement) for measurement in run.measurements] == [counted]
     run = RunSettings.read(ROOT / "tools/small.yaml", "prompts.arithmetic.held_out_share=0.0001")
     with pytest.raises(SettingsError, match="held_out: no problem is held out"):
-        problem_count(run, run.measures[0])
+        problem_count(run, run.measurements[0])

@@ -15,7 +15,7 @@ from tasks.data.files import read_rows
 from tasks.data.sources import policy_fingerprint, source_files, source_fingerprint
 from tasks.errors import DataError, SettingsError
 from tasks.settings import EvaluateSettings, PolicySettings, PromptsSettings, SourceSettings, VerifySettings
-from tasks.settings.evaluate import measures
+from tasks.settings.evaluate import measurements
 from tasks.store import Store
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table
@@ -55,7 +55,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def test_the_five_of_the_paper_and_how_often_they_are_sampled() -> None:
     evaluate = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": PAPER, "samples_per_problem": 2})
-    found = measures(evaluate, PROMPTS, VerifySettings(), None)
+    found = measurements(evaluate, PROMPTS, VerifySettings(), None)
     sizes = [(one.benchmark.problems, one.evaluation.samples_per_problem) for one in found]
     assert sizes == [(40, 32), (45, 32), (30, 32), (30, 32), (500, 4)]
     assert {(one.benchmark.template, one.benchmark.chat) for one in found} == {("Q: {prompt}", True)}

@@ -10,7 +10,7 @@ import yaml
 from tasks.cli.algorithms import algorithms_table
 from tasks.data.benchmarks import prepare_benchmark
 from tasks.settings import PRESETS, EvaluateSettings, OperationSettings, PromptsSettings, RunSettings, VerifySettings
-from tasks.settings.evaluate import measures
+from tasks.settings.evaluate import measurements
 from tasks.store import Store
 from tasks.store.tables import read_table
 from tasks.train.objective import objective
@@ -57,7 +57,7 @@ def test_a_benchmark_of_ones_own_is_evaluated(tmp_path: Path, monkeypatch: pytes
     Path("sums.jsonl").write_text(json.dumps(row) + "\n")
     evaluate = EvaluateSettings.parse(yaml.safe_load(shown("A benchmark", "yaml"))["evaluate"])
     prompts = PromptsSettings(path="unused.jsonl", prompts_per_stage=1)
-    held_out, own = measures(evaluate, prompts, VerifySettings(workers=1), None)
+    held_out, own = measurements(evaluate, prompts, VerifySettings(workers=1), None)
     assert (held_out.benchmark.name, own.benchmark.name, own.evaluation.samples_per_problem) == ("held_out", "sums", 8)
     store = Store.open(tmp_path / "store")
     problems = prepare_benchmark(store, own.benchmark, own.verify, "", OperationSettings())

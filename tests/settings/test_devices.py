@@ -31,9 +31,9 @@ def test_a_file_of_deepspeed_without_an_object_is_refused(tmp_path: Path, conten
 def test_a_policy_is_evaluated_by_the_engine_of_the_rollouts_unless_told() -> None:
     run = RunSettings.read(ROOT / "configs/tiny-cpu.yaml", "rollout.engine.kind=vllm")
     assert run.evaluate.engine is None
-    assert run.measures[0].evaluation.engine == run.rollout.engine
+    assert run.measurements[0].evaluation.engine == run.rollout.engine
     told = override(run, "evaluate.engine.batch_size=7")
-    assert told.measures[0].evaluation.engine == EngineSettings(batch_size=7)
+    assert told.measurements[0].evaluation.engine == EngineSettings(batch_size=7)
 
 
 def test_a_colocated_run_may_use_vllm_and_deepspeed_with_one_gpu_per_process() -> None:

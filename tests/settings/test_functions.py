@@ -131,6 +131,6 @@ def test_a_benchmark_of_mathematics_is_judged_as_such_in_a_run_with_a_function()
     benchmarks = json.dumps(["held_out", same, {"name": "math500", "problems": 10}])
     given = f"verify.deadline_seconds=7 evaluate.benchmarks='{benchmarks}' policy='{{path: some/policy}}'"
     run = RunSettings.read(CONFIG, f"verify.kind=function verify.function=mine:score {given}")
-    own, asked, known = (one.verify for one in run.measures)
+    own, asked, known = (one.verify for one in run.measurements)
     assert own.kind == asked.kind == "function"
     assert known == MathVerifySettings(workers=1, deadline_seconds=7.0)

@@ -26,7 +26,7 @@ def start(learner: Small) -> tuple[Store, ArtifactRef, list[ArtifactRef], Artifa
 def run(start, mu: int, evaluations: int = 4, changes: str = "") -> ArtifactRef:
     store, policy, prompts, held_out = start
     settings = override(RUN, changes)
-    measured = [one.evaluation for one in settings.measures]
+    measured = [one.evaluation for one in settings.measurements]
     of = (settings.rollout, settings.verify, settings.optimize, measured, mu, evaluations)
     return run_study(store, *of, policy, prompts, [held_out], 0)
 
