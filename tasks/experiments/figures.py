@@ -118,7 +118,7 @@ def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Look
     boundaries = next((run.history.boundaries for run in runs if run.system == reference), [])
     if len(systems := {one.name for one in series}) == 1:  # A single line has no legend.
         panel = replace(panel, title=f"{panel.title}, {systems.pop()}")
-    return Chart(series, {"": panel}, "update", ends=[update + 0.5 for update in boundaries])
+    return Chart(series, {"": panel}, "update", boundaries=[update + 0.5 for update in boundaries])
 
 
 def _means(histories: Sequence[History], name: str) -> list[Floats]:

@@ -114,8 +114,8 @@ class Chart:
     """Heading of small panels in two columns; None for large panels in one column."""
     same_scale: bool = False
     """If True, small panels share their y-axis."""
-    ends: Sequence[float] = ()
-    """Values of x with a dashed line."""
+    boundaries: Sequence[float] = ()
+    """Values of x with a dashed line, such as the ends of stages."""
     whole_ticks: bool = True
     """If True, the ticks of the x-axis are whole numbers."""
     unit: float = 1.0
@@ -153,8 +153,8 @@ class Chart:
             _plot(axes, one, self.unit, max(8, one.look.points // alike), panel.scale == "log")
         for limit in panel.limits:
             axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2, label="clip or veto limit")
-        for end in self.ends:
-            axes.axvline(end / self.unit, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+        for boundary in self.boundaries:
+            axes.axvline(boundary / self.unit, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
 
 
 def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:

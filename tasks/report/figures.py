@@ -125,7 +125,7 @@ class Figure(_Settings):
                     panels[name] = Panel(panel.title, panel.scale, _limits(history.stages, panel.limits))
                     each = [one.series(history, name, "update", stage) for stage in history.stages]
                     series += [one.of_policies(history, name)] if one.evaluated else each
-        return Chart(series, panels, "update", ends=[end + 0.5 for end in history.boundaries])
+        return Chart(series, panels, "update", boundaries=[end + 0.5 for end in history.boundaries])
 
 
 @cache
@@ -202,7 +202,7 @@ def accuracy_over_time(history: History) -> Chart | None:
     series = _accuracies("", {headline: [(clock[one.stage], one.accuracy) for one in history.evaluated]})
     name, unit = drawing.time_unit(clock[-1])
     panels, label_x = {"": Panel(headline, "percent")}, f"training wall-clock ({name})"
-    return Chart(series, panels, label_x, ends=clock[1:-1], unit=unit, whole_ticks=False)
+    return Chart(series, panels, label_x, boundaries=clock[1:-1], unit=unit, whole_ticks=False)
 
 
 def accuracy(history: History) -> Chart:

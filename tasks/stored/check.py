@@ -82,7 +82,7 @@ def _read_ancestry(store: Store, wanted: str) -> Contents:
     return replace(listed, manifests=lineage.manifests, missing=lineage.missing)
 
 
-def check_bucket(store: Store, ends: Iterable[ArtifactRef]) -> None:
+def check_bucket(store: Store, refs: Iterable[ArtifactRef]) -> None:
     """Check that a bucket holds artifacts and all their ancestors, by names and sizes of objects.
 
     A task that Flyte's cache skips does not look into the bucket, and neither does the read of a local copy. A store in
@@ -94,10 +94,9 @@ def check_bucket(store: Store, ends: Iterable[ArtifactRef]) -> None:
     """
     if store.remote is None:
         return
-    lineage = ancestry(store, ends)
-    refs = [manifest.ref for manifest in lineage.manifests.values()]
-    held = thread_map(store.holds, refs, OBJECTS_AT_ONCE)
-    lost = [*lineage.missing, *(ref.folder for ref, there in zip(refs, held, strict=True) if not there)]
+    lineage = ancestry(store, refs)
+    held = thread_map(store.holds, [manifest.ref for manifest in lineage.manifests.values()], OBJECTS_AT_ONCE)
+    lost = [*lineage.missing, *(name for name, there in zip(lineage.manifests, held, strict=True) if not there)]
     if lost:
         named = first_names(sorted(lost), _NAMED)
         raise DamagedError(f"{store.ref.uri}: missing or incomplete in the bucket: {named}. {RESTORE}")
