@@ -11,7 +11,7 @@ from typing import NamedTuple, Unpack
 
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.experiments.questions import FULL, QUESTIONS, QUICK, LaboratorySize, Part
+from tasks.experiments.questions import FULL, QUESTIONS, QUICK, LaboratorySize
 from tasks.experiments.result import LaboratoryResult
 from tasks.flyte.decorators import named, unpack_options, workflow
 from tasks.flyte.experiments import close_laboratory
@@ -56,7 +56,7 @@ def arm(
     return Run(study=named(trained, "study"), store=run.store)
 
 
-def add_runs(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: object) -> list[Run]:
+def add_runs(part: str, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: object) -> list[Run]:
     """Add the nodes of all arms of a part on all seeds, arm by arm.
 
     ``start`` is the workflow ``arm``, or a function that starts it; ``inputs`` are its other inputs.
@@ -68,7 +68,7 @@ def add_runs(part: Part, updates: int, seeds: Sequence[int], start: Callable[...
     ]
 
 
-def make_workflow(size: LaboratorySize, part: Part) -> PythonFunctionWorkflow:
+def make_workflow(size: LaboratorySize, part: str) -> PythonFunctionWorkflow:
     """Make the workflow of a part: all its arms on all seeds, and their comparison."""
 
     @unpack_options(**_SECTIONS)

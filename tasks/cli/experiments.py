@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tasks.experiments.questions import FULL, QUICK, Part
+from tasks.experiments.questions import FULL, QUICK
 from tasks.process.interruption import STOPPED
+from tasks.settings.experiment import Part
 
 OverridesOption = Annotated[str, typer.Option("--overrides", help="Overrides in one text, as pyflyte run takes them.")]
 

@@ -16,7 +16,7 @@ from tasks.cli.algorithms import describe
 from tasks.cluster.memory import training_memory
 from tasks.cluster.plan import ClusterPlan
 from tasks.cluster.shapes import shape_of
-from tasks.cluster.steps import ROWS, Prediction, evaluation_responses, problem_count
+from tasks.cluster.steps import ACTIVITIES, Prediction, evaluation_responses, problem_count
 from tasks.formats import DASH, duration, label, pluralize
 from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
@@ -223,13 +223,13 @@ def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
 
 
 def _side_by_side(plan: ClusterPlan) -> Table:
-    """Return a table of the GPU-hours of both workflows by row of the ledger; without GPUs, of their seconds."""
+    """Return a table of the GPU-hours of both workflows by activity; without GPUs, of their seconds."""
 
     def cells(one: Prediction) -> dict[str, str]:
         seconds, show = (one.gpu_seconds, _hours) if plan.gpus else (one.seconds, duration)
         held, rows = sum(seconds.values()), {"wall-clock": duration(one.wall_seconds)}
         rows |= {"GPU-hours": _hours(held)} if plan.gpus else {}
-        rows |= {f"  {label(row)}": show(seconds[row]) if row in seconds else "" for row in ROWS}
+        rows |= {f"  {label(name)}": show(seconds[name]) if name in seconds else "" for name in ACTIVITIES}
         rows |= {"GPU-hours of idle GPUs": _hours(plan.gpus * one.wall_seconds - held)} if plan.gpus else {}
         rows |= {
             "updates": _count(one.updates),

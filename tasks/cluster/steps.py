@@ -12,8 +12,10 @@ from tasks.settings import EvaluationSettings, RunSettings
 from tasks.settings.deployment import Role
 from tasks.settings.evaluate import Measurement
 
-Row = Literal["start", "warm_start", "load", "generate", "verify", "optimize", "switch", "evaluate", "transfer", "rest"]
-ROWS: tuple[Row, ...] = get_args(Row)
+Activity = Literal[
+    "start", "warm_start", "load", "generate", "verify", "optimize", "switch", "evaluate", "transfer", "rest"
+]
+ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
 """Rows of a run's ledger, with a separate row for the transfer of policies and rollouts."""
 _GB = 1e9
 _GRPO_MU = 4
@@ -28,8 +30,8 @@ class Phase:
     role: Role
     pods: int
     pod_gpus: int
-    seconds: dict[Row, float]
-    """Seconds of all pods together, by row."""
+    seconds: dict[Activity, float]
+    """Seconds of all pods together, by activity."""
     pod_seconds: float
     gpu_seconds: float
     wall_seconds: float
@@ -49,10 +51,10 @@ class Prediction:
 
     mu: int
     wall_seconds: float
-    seconds: dict[Row, float]
-    """Seconds of all pods, by row; for one process the rows of the run's ledger."""
-    gpu_seconds: dict[Row, float]
-    """Seconds times the GPUs of the pod, by row."""
+    seconds: dict[Activity, float]
+    """Seconds of all pods, by activity; for one process the rows of the run's ledger."""
+    gpu_seconds: dict[Activity, float]
+    """Seconds times the GPUs of the pod, by activity."""
     phases: list[Phase]
     updates: int
     generated_tokens: float
@@ -82,8 +84,8 @@ def predict(run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Poo
     phases = list(steps.phases(mu if alternating else None))
     policies = steps.base + stages * steps.trained
     kept, read = policies + steps.rollouts, sum(phase.read for phase in phases)
-    seconds = {row: sum(one.seconds.get(row, 0.0) for one in phases) for row in ROWS}
-    on_gpus = {row: sum(one.seconds.get(row, 0.0) * one.pod_gpus for one in phases) for row in ROWS}
+    seconds = {name: sum(one.seconds.get(name, 0.0) for one in phases) for name in ACTIVITIES}
+    on_gpus = {name: sum(one.seconds.get(name, 0.0) * one.pod_gpus for one in phases) for name in ACTIVITIES}
     storage, price = pool.costs.storage, {"GPUs, spot": 0.0, "GPUs, on demand": 0.0}
     for role, pod in pool.pods.items():
         paid = sum(phase.price for phase in phases if phase.role == role)
@@ -92,8 +94,8 @@ def predict(run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Poo
     return Prediction(
         mu=mu,
         wall_seconds=sum(phase.wall_seconds for phase in phases),
-        seconds={row: spent for row, spent in seconds.items() if spent},
-        gpu_seconds={row: spent for row, spent in on_gpus.items() if spent},
+        seconds={name: spent for name, spent in seconds.items() if spent},
+        gpu_seconds={name: spent for name, spent in on_gpus.items() if spent},
         phases=phases,
         updates=updates,
         generated_tokens=steps.generated,
@@ -176,7 +178,7 @@ class _Steps:
         """Yield the phases of ``mu_grpo`` if ``mu`` is None, else those of ``grpo``."""
         run, stages, rates = self._run, self._stages, self._rates
         engine_start = rates.amounts.engine_start_seconds
-        base: dict[Row, float] = {"load": self.base / _GB / rates.amounts.hub_gb_per_second}
+        base: dict[Activity, float] = {"load": self.base / _GB / rates.amounts.hub_gb_per_second}
         if run.policy.tiny:
             base = {"warm_start": rates.base}
         yield self._phase("policy", "prefetch", 1, 1, base, written=self.base)
@@ -186,10 +188,10 @@ class _Steps:
             calls = full * -(-prompts.prompts_per_shard // per_call) + -(-rest // per_call)
             # In one process, the evaluation of the policy has already started the engine.
             load = pods * engine_start if self._pool.gpus else 0.0
-            generate: dict[Row, float] = {"load": load, "generate": self._generation(stages * calls)}
+            generate: dict[Activity, float] = {"load": load, "generate": self._generation(stages * calls)}
             read, written = run.shards * self.starting, 2 * self.rollouts  # Parts of shards, then whole shards.
             yield self._phase("generate", "rollout", stages, pods, generate, self.generated, read, written)
-            verify: dict[Row, float] = {"verify": stages * self._verification(run.responses_per_stage)}
+            verify: dict[Activity, float] = {"verify": stages * self._verification(run.responses_per_stage)}
             yield self._phase("verify", "verify", stages, stages, verify, read=self.rollouts)
         yield self._train(mu)
         policies, pods = stages + 1, (stages + 1) * len(run.measurements)
@@ -206,7 +208,7 @@ class _Steps:
         trained, scored = passes(run.optimize)
         optimize = tokens * (trained * rates.trained_token + scored * rates.scored_token)
         optimize += stages * run.updates_per_stage * amounts.update_seconds
-        seconds: dict[Row, float] = {"optimize": optimize, "rest": stages * rates.rest}
+        seconds: dict[Activity, float] = {"optimize": optimize, "rest": stages * rates.rest}
         seconds["load"] = stages * amounts.trainer_start_seconds
         read = self.starting + (stages - 1) * self.moments
         written = stages * (self.trained + self.checkpoints * self.checkpoint)
@@ -230,7 +232,7 @@ class _Steps:
         role: Role,
         tasks: int,
         pods: int,
-        seconds: dict[Row, float],
+        seconds: dict[Activity, float],
         tokens: float = 0.0,
         read: float = 0.0,
         written: float = 0.0,
@@ -243,10 +245,10 @@ class _Steps:
         starts = pods if pool.gpus else int(name == "policy")  # A single process starts once.
         transfer = (read + written) / _GB / amounts.store_gb_per_second
         spent = {**seconds, "start": starts * amounts.pod_start_seconds, "transfer": transfer}
-        rows = {row: spent[row] for row in ROWS if spent.get(row)}
-        total = sum(rows.values())
+        seconds = {one: spent[one] for one in ACTIVITIES if spent.get(one)}
+        total = sum(seconds.values())
         wall, price = total * rounds / pods, total / 3600 * pool.hourly_price(role) if gpus else 0.0
-        return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, read, written)
+        return Phase(name, role, pods, gpus, seconds, total, total * gpus, wall, price, tokens, read, written)
 
     def _generation(self, calls: int) -> float:
         """Return the seconds in which an engine generates all responses in a number of equal calls."""

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tasks.evaluate.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
-from tasks.experiments.questions import QUESTIONS, Arm, Part
+from tasks.experiments.questions import QUESTIONS, Arm
 from tasks.experiments.result import ArmResult, LaboratoryResult
 from tasks.report import drawing
 from tasks.report.drawing import PLAIN, Chart, Panel, Series
@@ -41,7 +40,7 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
     Returns:
         A laboratory artifact with result.json and curves.svg.
     """
-    question = QUESTIONS[cast(Part, part)]
+    question = QUESTIONS[part]
     seeds, rest = divmod(len(studies), len(question.arms))
     assert not rest, f"{len(studies)} studies for {len(question.arms)} arms"
     with store.write("laboratory", settings={"part": part}, parents={"studies": list(studies)}, seed=0) as draft:

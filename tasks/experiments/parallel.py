@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.errors import DataError
-from tasks.experiments.questions import QUESTIONS, LaboratorySize, Part
+from tasks.experiments.questions import QUESTIONS, LaboratorySize
 from tasks.experiments.result import LaboratoryResult
 from tasks.process.interruption import repeat_lost_sigint
 from tasks.process.logs import bar
@@ -46,7 +46,7 @@ class Command(NamedTuple):
     log: Path
 
 
-def run_part(part: Part, size: LaboratorySize, config: Path, jobs: int, overrides: str) -> LaboratoryResult:
+def run_part(part: str, size: LaboratorySize, config: Path, jobs: int, overrides: str) -> LaboratoryResult:
     """Run all arms of a part on all seeds, then compare them, and print the comparison.
 
     SIGTERM ends the command as Ctrl-C does. The runs get SIGTERM when it ends, however it ends. The logs are in the

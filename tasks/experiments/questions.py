@@ -1,12 +1,10 @@
 """The questions of the laboratory. Each has a set of arms, one of which the others are compared with."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.experiment import check_laboratory_run
-
-Part = Literal["a", "b", "c", "d"]
 
 
 class LaboratorySize(NamedTuple):
@@ -94,7 +92,7 @@ _STAGES = tuple(
     for preset in ("mu_grpo", "relaxed")
     for stages in (2, 4, 8, 64)
 )
-QUESTIONS: dict[Part, Question] = {
+QUESTIONS: dict[str, Question] = {
     "a": Question(
         "The clipping dilemma",
         "Does a tight interval leave stale rollouts unused, and does training with a wide one collapse (Figure 2 of "

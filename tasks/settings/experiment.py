@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 else:
     Changes = dict  # flytekit takes dict[str, Any] for a pickle, and warns.
 """Fields of a run's settings, as in a file of configs/; sections are merged field by field."""
+Part = Literal["a", "b", "c", "d"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class PlannedRun(NamedRun):
 class LaboratorySettings(Settings):
     """Parts of the laboratory that a reproduction includes, with its first model and the settings of ``reference``."""
 
-    parts: list[Literal["a", "b", "c", "d"]] = Field(min_length=1)
+    parts: list[Part] = Field(min_length=1)
     """Parts of the laboratory; a is Figure 2 of the paper, b is Figure 3."""
     updates: int = Field(256, ge=1)
     """Number of updates of every run; prompts_per_stage in ``changes`` must fit this number."""

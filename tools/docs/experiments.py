@@ -17,7 +17,7 @@ from tasks.experiments.compare import compare_finished
 from tasks.experiments.figures import make_figures
 from tasks.experiments.laboratory import FIGURE, find_parts
 from tasks.experiments.parallel import run_part
-from tasks.experiments.questions import FULL, QUICK, Part
+from tasks.experiments.questions import FULL, QUICK
 from tasks.experiments.result import (
     ReproductionResult,
     arms_table,
@@ -27,7 +27,7 @@ from tasks.experiments.result import (
     tables,
 )
 from tasks.experiments.runs import load_run, match_reports
-from tasks.settings.experiment import read_experiment
+from tasks.settings.experiment import Part, read_experiment
 from tasks.store import Store
 from tools.docs import DOCS
 from tools.docs.sections import find_section, render_markdown, replace_section
