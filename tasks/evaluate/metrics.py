@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.errors import DataError
-from tasks.evaluate.statistics import interval
+from tasks.evaluate.statistics import Values, interval
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE
 
@@ -21,10 +21,8 @@ NO_VOTE = -1
 CORRECT = 0
 """The class of answers that equal the gold answer; classes of wrong answers count from 1."""
 
-Floats = npt.NDArray[np.float64]
 
-
-def pass_at(correct_PK: Floats, k: int) -> Floats:
+def pass_at(correct_PK: Values, k: int) -> Values:
     """Return pass@k, [P]: the chance that at least one of k samples is correct, unbiased as in arXiv 2107.03374.
 
     Of n samples with c correct ones, 1 - C(n - c, k) / C(n, k).
@@ -46,7 +44,7 @@ def reported_ks(samples: int) -> list[int]:
     return sorted({*(2**power for power in range(samples.bit_length())), samples})
 
 
-def majority(classes_PK: npt.NDArray[np.int64]) -> Floats:
+def majority(classes_PK: npt.NDArray[np.int64]) -> Values:
     """Return maj@k, [P]: 1 if the correct answer has most votes, 1/n if it is one of n answers that have, else 0.
 
     Args:
@@ -171,6 +169,6 @@ def _mean_over(measured: Sequence[Mapping[str, Any]], name: str) -> dict[str, fl
     return None if None in found else _estimate(*map(np.array, found))
 
 
-def _estimate(*benchmarks: Floats) -> dict[str, float]:
+def _estimate(*benchmarks: Values) -> dict[str, float]:
     """Return ``value``, ``low`` and ``high`` of a mean over benchmarks of the values of their problems, [P] each."""
     return asdict(interval([{str(index): values_P[None] for index, values_P in enumerate(benchmarks)}]))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
+"""Values in double precision."""
 Benchmarks = Mapping[str, Values]
 """Values of a model, [S, P] by benchmark, of the same seeds on each."""
 Extremes = tuple[float, float]

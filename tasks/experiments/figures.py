@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import to_rgba
 
+from tasks.evaluate.statistics import Values
 from tasks.experiments.laboratory import FIGURE as CURVES
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult
-from tasks.experiments.runs import Floats, Pair, SystemRun, pairs_of
+from tasks.experiments.runs import Pair, SystemRun, pairs_of
 from tasks.experiments.speedup import pairs_of_equal_length, training_time
 from tasks.formats import MINUS, duration
 from tasks.report import drawing
@@ -121,7 +122,7 @@ def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Look
     return Chart(series, {"": panel}, "update", boundaries=[update + 0.5 for update in boundaries])
 
 
-def _means(histories: Sequence[History], name: str) -> list[Floats]:
+def _means(histories: Sequence[History], name: str) -> list[Values]:
     """Return, per stage, the updates and the means of a column over runs, [2, updates]."""
     update, stage = (histories[0].column(one) for one in ("update", "stage"))
     values = np.array([history.column(name) for history in histories])

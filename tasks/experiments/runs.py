@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
+from tasks.evaluate.statistics import Values
 from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
 from tasks.settings.experiment import NamedRun, PlannedRun
@@ -18,7 +18,6 @@ from tasks.store.records import Manifest
 from tasks.store.tables import stream_table
 
 _COLUMNS = ["prompt_token_ids", "response_token_ids"]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,9 @@ class EngineWork:
     """Identity of the engine. Equal engines take the same time for a pass and for a row."""
     seconds: float
     """Seconds inside the calls."""
-    work_F: Floats
+    work_F: Values
     """Work of the calls, as if every engine had made as many passes as the slowest one."""
-    needed_F: Floats
+    needed_F: Values
     """Work for the same tokens if every row of a batch were busy in each pass."""
 
 

@@ -10,8 +10,9 @@ from statistics import mean
 import numpy as np
 from scipy.optimize import nnls
 
+from tasks.evaluate.statistics import Values
 from tasks.experiments.result import Cause, Speed, Times
-from tasks.experiments.runs import EngineWork, Floats, Pair, SystemRun, by_system, pairs_by_baseline
+from tasks.experiments.runs import EngineWork, Pair, SystemRun, by_system, pairs_by_baseline
 from tasks.report.ledger import training_clock
 from tasks.store.records import Manifest, Timings
 
@@ -34,7 +35,7 @@ _CAUSE_OF_PHASE = {
     "optimize": UPDATES,
 }
 """Causes by phase of training; the cause of all other phases is ``STORAGE``."""
-Rates = dict[tuple[object, ...], Floats]
+Rates = dict[tuple[object, ...], Values]
 """Seconds of a pass and of a row, [F], by engine."""
 
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from pydantic import BaseModel, ConfigDict
 
-from tasks.report.history import Column
+from tasks.evaluate.statistics import Values
 from tasks.report.theme import GRID, INK, MUTED, PALETTE
 
 Scale = Literal["plain", "zero", "percent", "log"]
@@ -181,7 +181,7 @@ def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
         axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=4 * (len(x) == 1))
 
 
-def thin_out(x: Column, y: Column, *others: Column, points: int) -> tuple[Column, ...]:
+def thin_out(x: Values, y: Values, *others: Values, points: int) -> tuple[Values, ...]:
     """Return the means of columns over neighboring values of x, so that at most ``points`` points remain.
 
     The rows can be in any order. Rows whose y is NaN are left out.

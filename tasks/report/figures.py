@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from tasks.evaluate.statistics import Interval
+from tasks.evaluate.statistics import Interval, Values
 from tasks.formats import label
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Drawn, Look, Panel, Picture, Scale, Series, draw_picture
-from tasks.report.history import Column, History, Stage
+from tasks.report.history import History, Stage
 from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of, union_seconds
 from tasks.report.theme import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.settings.base import read_packaged_yaml
@@ -144,7 +144,7 @@ def make_figures(history: History) -> dict[str, Picture]:
     return pictures
 
 
-def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> str:
+def small_curves(update: Values, columns: Mapping[str, Values], name: str) -> str:
     """Return an ``<svg>`` with a small panel per column over the updates; empty if no column has a number."""
     known = {title: column for title, column in columns.items() if not np.isnan(column).all()}
     if not known:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
 from tasks.errors import DataError, SettingsError
-from tasks.evaluate.statistics import Interval
+from tasks.evaluate.statistics import Interval, Values
 from tasks.formats import DASH
 from tasks.settings.base import FlyteModel, flat
 from tasks.settings.run import RunSettings
@@ -23,7 +22,6 @@ from tasks.store.store import Store
 from tasks.store.tables import read_table
 from tasks.train.results import EDGES
 
-Column = NDArray[np.float64]
 OTHER_STEPS = ("rollout", "verify")
 """Settings of other steps that an alternating step also has; they are shown once."""
 
@@ -121,9 +119,9 @@ class History:
     evaluated: list[EvaluatedPolicy]
     """Evaluated policies, in the order of updates."""
     stages: list[Stage]
-    updates: dict[str, Column]
+    updates: dict[str, Values]
     """Columns of the policies' metrics, one entry per update of the run; NaN if the value is null or missing."""
-    histograms: dict[str, Column]
+    histograms: dict[str, Values]
     """Counts per bin, [updates, bins], by column; empty before the first update."""
     manifests: dict[ArtifactRef, Manifest]
     """The evaluations and all of their ancestors."""
@@ -156,7 +154,7 @@ class History:
         """Settings of the veto of the last stage that has one; empty if none has."""
         return next((stage.veto for stage in reversed(self.stages) if stage.veto), {})
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> Values:
         """Return a column of the updates. It is all NaN if the run has no column of that name."""
         return self.updates.get(name, np.full(len(self.updates.get("update", ())), np.nan))
 
@@ -298,7 +296,7 @@ def _stage(
     )
 
 
-def number_columns(metrics: pa.Table) -> dict[str, Column]:
+def number_columns(metrics: pa.Table) -> dict[str, Values]:
     """Return the numeric columns of a table by name, with NaN for null."""
     names = [field.name for field in metrics.schema if not pa.types.is_nested(field.type)]
     return {name: metrics[name].cast(pa.float64()).to_numpy() for name in names}

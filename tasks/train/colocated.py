@@ -33,7 +33,7 @@ from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Checkpoints
 from tasks.train.results import Row, StageResults
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save_stage, start_folder
-from tasks.train.trainer import Phase
+from tasks.train.trainer import TimePhase
 from tasks.verify.pool import check_failures, shared_verifier
 from tasks.verify.step import Tally, verdict_table, verifier_input
 
@@ -127,7 +127,7 @@ class Colocated:
     prompts: Sequence[ArtifactRef]
     stage: int
     seed: int
-    phase: Phase = lambda _: nullcontext()
+    phase: TimePhase = lambda _: nullcontext()
     """Times the phases of a refresh and of training."""
     operation: OperationSettings | None = None
     """Settings of checkpoints; with None nothing is saved, and an interrupted stage starts anew."""

@@ -23,7 +23,7 @@ from tasks.train.objective import objective
 from tasks.train.results import Row, StageResults
 from tasks.train.scoring import ScoredResponses
 
-Phase = Callable[[str], AbstractContextManager[None]]
+TimePhase = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Trainer:
     """The base policy, for an objective with a KL to it."""
     updates: int = 0
     """Updates of the run so far."""
-    phase: Phase = lambda _: nullcontext()
+    phase: TimePhase = lambda _: nullcontext()
     """Times the phases logp and optimize."""
     after_update: Callable[[Row], None] = lambda _: None
     """Called with the diagnostics of every update."""
