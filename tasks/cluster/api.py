@@ -63,7 +63,7 @@ class Target:
 
 
 class UnansweredError(Exception):
-    """A question to a server has no answer. ``fix`` says how to get one, ``reason`` is the one in the server's status."""
+    """A question to a server has no answer. ``fix`` says how to get one, ``reason`` is that in the server's status."""
 
     def __init__(self, why: str, fix: str = "", reason: str = "") -> None:
         super().__init__(why)
@@ -71,7 +71,7 @@ class UnansweredError(Exception):
 
 
 def run_check(name: str, check: Callable[[], CheckResult], unknown: State = "not tried") -> Finding:
-    """Return the finding of a check, or a finding with the state ``unknown`` if the check raises ``UnansweredError``."""
+    """Return the finding of a check, or a finding with the state ``unknown`` after an ``UnansweredError``."""
     try:
         return Finding(name, *check())
     except UnansweredError as error:
