@@ -70,7 +70,7 @@ def _balance(ratio_N: Tensor, advantage_N: Tensor, start: Bounds, settings: Bala
         return float(positive / negative) if negative > 0 else math.inf
 
     def rising(first: float, last: float) -> list[float]:
-        steps = math.ceil((last - first) / settings.step - 1e-9)
+        steps = math.ceil((last - first) / settings.step)
         return [first, *(min(first + step * settings.step, last) for step in range(1, 1 + steps))]
 
     lows, highs = rising(start.low, settings.low_max), rising(start.high, settings.high_max)
