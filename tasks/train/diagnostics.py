@@ -111,8 +111,6 @@ def _trigger_positions(trigger_N: Flags, first_R: npt.NDArray[np.int64]) -> _Num
     """Return the share of each response's tokens that precede its first trigger, [R]; NaN without a trigger."""
     position_R = np.full(len(first_R), np.nan)
     token = trigger_N.nonzero()[0]
-    if not len(token):
-        return position_R
     response = first_R.searchsorted(token, side="right") - 1
     length_R = np.diff(first_R, append=len(trigger_N))
     # Backwards, so that the first trigger of a response is written last.
