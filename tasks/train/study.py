@@ -100,9 +100,7 @@ def run_study(
         draft.facts.update(
             preset=optimize.preset,
             updates=loop.trainer.updates,
-            updates_per_rollout=updates_per_rollout,
             accuracy=curve[-1]["accuracy"],
-            best=max(row["accuracy"] for row in curve),
             stopped=stopped,
         )
     return draft.ref
