@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
 from tasks.store.s3 import Bucket
 from tasks.tracking import open_tracker
-from tests.prepared import run_python
 from tools.s3 import S3
 
 WORK = "w" * 32
@@ -137,24 +135,6 @@ def test_time_of_earlier_attempts_counts(store: Store) -> None:
     assert timings.earlier > 0.3
     own = timings.phases["generate"] + timings.phases["load"] - timings.earlier
     assert 0.15 < own < timings.seconds
-
-
-@pytest.mark.parametrize(("context", "kills"), [("defer_sigterm", 2), ("nullcontext", 1)])
-def test_sigterm_ends_a_process_at_once_or_if_it_is_deferred_the_second_time(context: str, kills: int) -> None:
-    code = f"""
-import os, signal
-from contextlib import nullcontext
-from tasks.process.interruption import defer_sigterm
-with defer_sigterm():
-    pass
-with {context}():
-    for count in range(1, 9):
-        print(count, flush=True)
-        os.kill(os.getpid(), signal.SIGTERM)
-"""
-    done = run_python(code)
-    assert done.returncode == -signal.SIGTERM
-    assert done.stdout.split() == [str(count) for count in range(1, kills + 1)]
 
 
 def test_a_follower_finds_what_the_leader_keeps_and_leaves_nothing(store: Store) -> None:
