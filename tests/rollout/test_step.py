@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tasks.errors import DataError
+from tasks.evaluate.step import evaluate_policy
 from tasks.models.loading import load_model
 from tasks.process import interruption
 from tasks.process.logs import bar
@@ -18,11 +19,12 @@ from tasks.process.resident import release
 from tasks.rollout.engine import MISSING, Request, Response
 from tasks.rollout.step import LengthCount, generate_shard, progress_callback
 from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, VERDICTS, read_table
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
+from tests import prepared
 from tests.cli.synthetic import write
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
 from tests.prepared import Small, take_policy
@@ -85,6 +87,10 @@ def test_a_warning_names_a_missing_stop_token(store: Store, tmp_path: Path, caps
     assert "(</s> 1)" in warning
     assert "continue after <|im_end|> 3: to stop there, add 3 to eos_token_id in the generation_config.json" in warning
     assert capsys.readouterr().out.count(warning) == 1
+    held_out = prepared.prepare_held_out(store, prepared.PROMPTS, 4)
+    settings = EvaluationSettings(samples_per_problem=1, max_new_tokens=40)
+    made = evaluate_policy(store, settings, prepared.VERIFY, policy, held_out, 0)
+    assert "add 3 to eos_token_id" in store.manifest(made).facts["warning"]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +98,7 @@ def test_a_warning_names_a_missing_stop_token(store: Store, tmp_path: Path, caps
     [
         (8, 10, [], None),
         (9, 10, [], "Raise rollout.max_new_tokens"),
+        (1, 1, [], "Raise rollout.max_new_tokens"),
         (10, 10, [3], "add 3 to eos_token_id"),
         (10, 10, [2, 3], "add 2 to eos_token_id"),
         (0, 0, [], None),
