@@ -87,9 +87,15 @@ def test_pods_at_once_are_limited_by_gpus_and_by_the_deployment() -> None:
         assert generate.wall_seconds == pytest.approx(generate.pod_seconds * 4 * rounds / 64)
 
 
-def test_prices_worked_numbers() -> None:
-    plan = planned()
-    for one in (plan.mu_grpo, plan.grpo):
+def test_transfers_loads_and_prices_worked_numbers() -> None:
+    """16 shards and 5 benchmarks read the policies before each stage, and training also reads AdamW's moments."""
+    staged, baseline = planned().mu_grpo, planned().grpo
+    rollouts, starting = 8 * staged.generated_tokens, (2 + 3 * 4) * WEIGHTS
+    trained = starting + 3 * 8 * WEIGHTS + 5 * (starting + 4 * WEIGHTS)
+    assert (staged.read_bytes, baseline.read_bytes) == pytest.approx((16 * starting + 2 * rollouts + trained, trained))
+    assert staged.written_bytes - baseline.written_bytes == pytest.approx(rollouts)  # Parts of shards, and shards.
+    assert baseline.seconds["load"] == pytest.approx(2 * WEIGHTS / 1e9 / 0.1 + 4 * (60 + 60) + 25 * 60)
+    for one in (staged, baseline):
         hours = {phase.name: phase.gpu_seconds / 3600 for phase in one.phases}
         spot = hours.get("generate", 0.0) + hours["evaluate"]
         assert one.price["GPUs, spot"] == pytest.approx(2.25 * spot)
@@ -100,16 +106,6 @@ def test_prices_worked_numbers() -> None:
     pool = pool_of(paper(), 4, None, COSTS.model_copy(update={"storage": storage}), None)
     kept = predict(paper(), 4, SHAPE, assumed_rates(paper(), SHAPE, pool), pool, alternating=False)
     assert kept.price["storage and traffic"] == pytest.approx((kept.kept_bytes * 0.069 + kept.read_bytes * 0.05) / 1e9)
-
-
-def test_transfers_and_loads_worked_numbers() -> None:
-    """16 shards and 5 benchmarks read the policies before each stage, and training also reads AdamW's moments."""
-    staged, baseline = planned().mu_grpo, planned().grpo
-    rollouts, starting = 8 * staged.generated_tokens, (2 + 3 * 4) * WEIGHTS
-    trained = starting + 3 * 8 * WEIGHTS + 5 * (starting + 4 * WEIGHTS)
-    assert (staged.read_bytes, baseline.read_bytes) == pytest.approx((16 * starting + 2 * rollouts + trained, trained))
-    assert staged.written_bytes - baseline.written_bytes == pytest.approx(rollouts)  # Parts of shards, and shards.
-    assert baseline.seconds["load"] == pytest.approx(2 * WEIGHTS / 1e9 / 0.1 + 4 * (60 + 60) + 25 * 60)
 
 
 def test_adapters_leave_the_policy_and_shrink_its_moments() -> None:

@@ -118,7 +118,7 @@ def test_an_update_takes_whole_groups_and_a_stage_every_response_once(responses:
     assert responses.truncated_R.tolist() == [responses.response_tokens[row][-1] != 1 for row in range(48)]
     assert group_order(12, (3, 1)).tolist() != group_order(12, (3, 2)).tolist()
     for size in (6, 20):  # It would cut a group, or leave a rest.
-        with pytest.raises(DataError, match="responses_per_update"):
+        with pytest.raises(DataError, match=f"responses_per_update: {size} does not cut 48 responses"):
             plan_batches(responses, size, (0, 0))
 
 
@@ -165,21 +165,25 @@ def test_responses_with_logp_that_is_not_finite_are_dropped(small: Small, respon
     assert all(weight.isfinite().all() for weight in weights.values())
 
 
-def test_limits_and_zero_advantages_are_those_of_a_whole_stage(small: Small, responses: Responses) -> None:
-    damaged, trainer, plan = spoiled(responses, 0), trainer_of(small, max_logp_mismatch=1), batches(responses)
-    results = trainer.train(damaged, plan[:1], 0, StageResults(100, 2))
+def test_limits_are_shares_of_the_whole_stage(small: Small, responses: Responses) -> None:
+    damaged, trainer, plan = spoiled(responses, 0), trainer_of(small), batches(responses)
+    results = trainer.train(damaged, plan, 0, StageResults(100, 6))
     assert results.dropped == 1
     with pytest.raises(GateError, match=r"2 of 100 responses \(2.0 %\)"):
-        trainer.train(damaged, plan[:1], 0, results)
+        trainer.train(damaged, plan, 0, results)
+
+
+def test_zero_advantages_are_an_error_at_the_end_of_a_stage_alone(small: Small, responses: Responses) -> None:
+    """The error names the mean reward of all refreshes."""
+    trainer, plan = trainer_of(small), batches(responses)
     correct, wrong = (replace(responses, reward_R=np.float32([reward] * 47 + [np.nan])) for reward in (1, 0))
-    results, idle = (trainer.train(correct, plan[:1], 0, StageResults(96, 2)) for _ in range(2))
+    results = trainer.train(correct, plan[:1], 0, StageResults(96, 2))
     assert (results.groups, results.zero_variance_groups) == (12, 12)
     assert results.rows[0]["grad_norm"] == 0
+    with pytest.raises(NothingToLearnError, match=r"24 of the 24 groups of 2 updates .*mean reward is 0\.500"):
+        trainer.train(wrong, plan[:1], 0, replace(results, rows=[*results.rows]))
     trainer.train(responses, plan[:1], 0, results)
     assert (results.groups, results.has_signal, len(results.rows)) == (24, True, 2)
-    # The error has the mean reward of all refreshes.
-    with pytest.raises(NothingToLearnError, match=r"24 of the 24 groups of 2 updates .*mean reward is 0\.500"):
-        trainer.train(wrong, plan[:1], 0, idle)
 
 
 @pytest.mark.parametrize("judged", [rows()[:4], rows()[::-1]], ids=["fewer", "another order"])
