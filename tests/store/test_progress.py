@@ -139,6 +139,7 @@ def test_time_of_earlier_attempts_counts(store: Store) -> None:
 
 def test_a_follower_finds_what_the_leader_keeps_and_leaves_nothing(store: Store) -> None:
     leader, follower = (Store(store.ref, work="key", follows=follows) for follows in (False, True))
+    put(leader, 0, "zero")
     put(leader, 1, "one")
     before = {path for path in store.root.rglob("*") if path.is_file()}
     assert newest(follower) == (1, "one")

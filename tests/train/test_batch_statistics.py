@@ -52,6 +52,8 @@ def test_a_mean_that_is_over_its_threshold_by_rounding_alone_is_bounded_too() ->
                 gate = m2po(form=form, threshold=threshold).gate
                 low, high = update_bounds(log_ratio_N, torch.ones(size), gate)
                 assert low < 1 < high
+    exact = update_bounds(torch.tensor([0.5, 1.0]), torch.ones(2), m2po(form="drop", threshold=0.25).gate)
+    assert exact.high == close(math.exp(math.sqrt(0.625))), "a mean that is equal to its threshold is kept"
 
 
 @steady

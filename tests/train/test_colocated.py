@@ -40,10 +40,13 @@ def test_failures_are_limited_over_a_stage_not_over_a_refresh(small: Small, shar
         loop.count(table, failing)
 
 
-def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(
+def test_the_engine_rests_beside_the_trainer_and_is_closed_when_it_cannot_be_loaded(
     small: Small, shards: list[ArtifactRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, policy = small
+    loop = loop_of(store, policy, shards)
+    loop.refresh(0)
+    assert not any(weight.numel() for weight in loop.engine._model.parameters())
     gpt2 = take_policy(store, brought(FAMILIES["gpt2"], store.path(policy), tmp_path / "gpt2"))
     engines: list[Engine] = []
 
