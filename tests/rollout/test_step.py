@@ -141,16 +141,12 @@ def test_equal_responses_at_another_limit_are_another_artifact(small: Small, mon
     assert rows_of(store, short) == rows_of(store, long)
 
 
-def test_a_prompt_that_does_not_fit_stops_the_shard_and_is_named(small: Small) -> None:
+def test_up_to_a_share_missing_responses_are_counted_and_left_out(small: Small) -> None:
     store, policy = small
     before = store.manifests("rollouts")
     with pytest.raises(DataError, match=r"4 of the 8 responses cannot .*allows 0.0 %.*prompt 'b': 60 tokens and"):
         generate_shard(store, rollout(), policy, prompts(store, "1+1=", LONG), 0, 0)
     assert store.manifests("rollouts") == before
-
-
-def test_up_to_a_share_missing_responses_are_counted_and_left_out(small: Small) -> None:
-    store, policy = small
     shard = generate_shard(store, rollout(1 / 3), policy, prompts(store, "1+1=", LONG, "2+3="), 0, 0)
     facts = store.manifest(shard).facts
     assert (facts["responses"], facts["missing"], facts["missing_prompts"]) == (12, 4, ["b"])

@@ -163,11 +163,8 @@ def test_responses_with_logp_that_is_not_finite_are_dropped(small: Small, respon
     assert results.dropped == results.unscored == 2
     assert sum(row["responses"] for row in results.rows) == 46
     assert all(weight.isfinite().all() for weight in weights.values())
-
-
-def test_limits_are_shares_of_the_whole_stage(small: Small, responses: Responses) -> None:
     damaged, trainer, plan = spoiled(responses, 0), trainer_of(small), batches(responses)
-    results = trainer.train(damaged, plan, 0, StageResults(100, 6))
+    results = trainer.train(damaged, plan, 0, StageResults(100, 6))  # The limit is a share of the whole stage.
     assert results.dropped == 1
     with pytest.raises(GateError, match=r"2 of 100 responses \(2.0 %\)"):
         trainer.train(damaged, plan, 0, results)
