@@ -212,9 +212,10 @@ def test_only_a_trained_policy_reaches_the_level_of_a_baseline(ours: float, thei
     assert speeds[speedup.GENERATION] == (pytest.approx(6.0), [4.0, 9.0])
     mean = times_of(runs)[1]
     assert (mean.system, mean.updates, mean.wall_clocks, mean.ledger["generate"]) == ("grpo", 8, [10, 40], 6.5)
-    runs = [replace(one, ledger=replace(one.ledger, gpu_seconds={"generate": len(one.system)})) for one in runs]
+    seconds = [{"generate": len(one.system), **({"load": 3.0} if one.seed else {})} for one in runs]
+    runs = [replace(one, ledger=replace(one.ledger, gpu_seconds=each)) for one, each in zip(runs, seconds, strict=True)]
     assert speeds_of(runs, "mu_grpo", ["grpo"])[0].by_seed == pytest.approx([4 / 7, 4 / 7])
-    assert times_of(runs)[1].gpu_seconds == {"generate": 4}
+    assert times_of(runs)[1].gpu_seconds == {"generate": 4, "load": 1.5}
 
 
 def test_both_runs_are_timed_to_the_level_where_they_first_have_it() -> None:

@@ -13,6 +13,7 @@ from tasks.errors import ArtifactError
 from tasks.process.interruption import Interrupted
 from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
+from tasks.store.lease import Lease
 from tasks.store.s3 import Bucket
 from tasks.tracking import open_tracker
 from tools.s3 import S3
@@ -92,13 +93,14 @@ def test_a_part_whose_lease_is_lost_while_it_is_sent_does_not_replace_that_of_an
     def lose(remote: Bucket, *given: Any) -> None:
         upload(remote, *given)
         first.delete(f"progress/{WORK}/lease")
+        monkeypatch.setenv("MU_GRPO_CACHE", str(tmp_path / "second"))
+        Lease(Store(first.ref), f"progress/{WORK}", "train")._acquire()  # Its number is that of the first lease.
 
     with monkeypatch.context() as patch, first.progress.hold("train"):
         patch.setattr(Bucket, "upload", lose)
-        with pytest.raises(ArtifactError, match="ended or removed by another process"):
+        with pytest.raises(ArtifactError, match="was taken over by"):
             put(first, 1, "first")
     assert newest(first) is None
-    monkeypatch.setenv("MU_GRPO_CACHE", str(tmp_path / "second"))
     put(Store(first.ref, work=WORK), 1, "second")
     assert newest(first) == (1, "second")
 
