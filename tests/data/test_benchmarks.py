@@ -211,7 +211,7 @@ def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path, capsys) -> 
         prepare(store, name="mine", source={"path": str(place)})
 
 
-def test_a_benchmark_without_problems_is_refused(store: Store, tmp_path: Path) -> None:
+def test_a_benchmark_without_problems_or_with_an_unusable_row_is_refused(store: Store, tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_bytes(lines([{"prompt": "p", "answer": "1"}]))
     for source in (
         {"path": str(tmp_path / "mine.jsonl"), "share": 0.01},
@@ -219,10 +219,6 @@ def test_a_benchmark_without_problems_is_refused(store: Store, tmp_path: Path) -
     ):
         with pytest.raises(DataError, match=r"evaluate.benchmarks, mine: its source has no problems. To fix it: raise"):
             prepare(store, name="mine", source=source)
-    assert store.manifests("prompts") == []
-
-
-def test_a_benchmark_leaves_out_no_row(store: Store, tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_bytes(lines([{"prompt": "p", "answer": "1"}, *[{"prompt": "p", "answer": ""}] * 2]))
     with pytest.raises(DataError, match=r"mine.jsonl, line 2: answer is empty.* 1 other rows cannot be used either"):
         prepare(store, name="mine", source={"path": str(tmp_path / "mine.jsonl")})
