@@ -211,6 +211,7 @@ def test_a_run_predicts_itself(one: FinishedRun) -> None:
     expected = {row: seconds for row, seconds in ledger.seconds.items() if seconds}
     assert predicted.seconds == pytest.approx(expected, rel=0.03)
     assert predicted.wall_seconds == pytest.approx(ledger.wall_clock, rel=0.02)
+    assert predicted.price == {}
     stored = sum(file.bytes for shard in history.of_kind("rollouts") for file in shard.files.values())
     assert predicted.kept_bytes - predicted.policy_bytes == pytest.approx(stored, rel=0.1)
 

@@ -139,6 +139,7 @@ def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucke
     put(place, lines(ROWS))
     s3.put(f"{bucket}/copy/some/set/data/test.jsonl", place.read_bytes())
     assert prepare(store, str(tmp_path / "mirror"), **pinned) == prepare(store, f"{bucket}/copy", **pinned)
+    assert len(prepare(store, str(tmp_path / "mirror"), **SET)) == 4  # The hub is not asked what a branch names.
     source = SourceSettings.parse(pinned["source"])
     before = source_fingerprint(source, str(tmp_path / "mirror"))
     os.utime(place, (0, 0))  # The pods of a run may have copies with other times.

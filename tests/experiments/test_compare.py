@@ -38,6 +38,8 @@ def test_accuracies_of_every_system() -> None:
     assert [one.by_seed for one in found] == [[0.75, 0.5], [0.5, 0.0], [0.625, 0.25]]
     assert [one.accuracy.value for one in found] == pytest.approx([0.625, 0.25, 0.4375])
     assert [one.base for one in found] == [0.25, 0.125, 0.1875]
+    of_one = {name: {"easy": each["easy"]} for name, each in ACCURACIES.items()}
+    assert {one.benchmark for one in accuracy_cells(RUNS, of_one)} == {"easy"}
 
 
 def test_the_reference_is_compared_with_a_baseline_on_their_common_seeds() -> None:

@@ -106,6 +106,7 @@ def test_tables_of_many_systems_keep_their_numbers_in_a_terminal(result):
     cells = [one.model_copy(update={"system": system}) for system in systems]
     text = str(result.model_copy(update={"systems": systems, "cells": cells}))
     assert text.count(share_with_interval(one.accuracy)) == 8
+    assert text.count(" total ") == 1
     assert "…" not in text
 
 

@@ -129,7 +129,7 @@ def test_the_causes_add_up_to_the_difference(planned: list[tuple[dict[str, Any],
         assert [sum(training_time(run).values()) for run in pair] == pytest.approx(both)
 
 
-def test_artifacts_on_the_way_to_a_policy_count_once() -> None:
+def test_phases_count_for_every_device_and_artifacts_on_the_way_to_a_policy_once() -> None:
     """A step that alternates writes rollouts and verdicts within its own time; those of another step count."""
     run = planted("grpo", Sampled(), generate=5.0, **PHASES)
     (stage,) = run.history.stages
@@ -144,6 +144,10 @@ def test_artifacts_on_the_way_to_a_policy_count_once() -> None:
     assert with_rollouts(started=1.0, finished=9.0, phases={}) == alone
     outside = with_rollouts(started=-9.0, finished=-1.0, phases={"generate": 7.0})
     assert outside == alone | {speedup.UNDIVIDED: 5.0 + 2 * 7.0, speedup.STORAGE: alone[speedup.STORAGE] + 2 * 1.0}
+    both = planted("grpo", Sampled(), settings={"backend": {"processes": 2}}, **PHASES)
+    assert training_time(both)[speedup.UPDATES] == 2 * PHASES["optimize"]
+    both.history.stages[0].policy.facts["processes"] = 4  # The settings count the processes of one node.
+    assert training_time(both)[speedup.UPDATES] == 4 * PHASES["optimize"]
 
 
 def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
@@ -152,13 +156,6 @@ def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
     saved = found([planted("mu_grpo", made, **PHASES)], [untimed])
     assert saved[speedup.UNDIVIDED] == pytest.approx(9.0 - made.calls[0].seconds)
     assert speedup.BARRIER not in saved
-
-
-def test_phases_count_once_for_every_device() -> None:
-    both = planted("grpo", Sampled(), settings={"backend": {"processes": 2}}, **PHASES)
-    assert training_time(both)[speedup.UPDATES] == 2 * PHASES["optimize"]
-    both.history.stages[0].policy.facts["processes"] = 4  # The settings count the processes of one node.
-    assert training_time(both)[speedup.UPDATES] == 4 * PHASES["optimize"]
 
 
 def test_engines_side_by_side_wait_for_the_slowest() -> None:

@@ -13,9 +13,8 @@ import torch
 from tasks.errors import DataError
 from tasks.evaluate.step import evaluate_policy
 from tasks.models.loading import load_model
-from tasks.process import interruption
+from tasks.process import interruption, resident
 from tasks.process.logs import bar
-from tasks.process.resident import release
 from tasks.rollout.engine import MISSING, Request, Response
 from tasks.rollout.step import LengthCount, generate_shard, progress_callback
 from tasks.rollout.transformers_engine import TransformersEngine
@@ -193,10 +192,11 @@ def test_what_the_engine_gives_up_is_counted(small: Small, monkeypatch: pytest.M
     verdicts = write(store, "verdicts", {"verdicts.parquet": (rows, VERDICTS)})
     settings = OptimizeSettings(preset="mu_grpo", responses_per_update=16, learning_rate=1e-4)
     made = optimize_stage(store, settings, policy, policy, [shard], verdicts, 0, 0)
+    assert "engine" not in resident._held, "the trainer needs its memory"
     updates = read_table(store.path(made) / "metrics.parquet").to_pylist()
     assert sum(row["responses"] for row in updates) == 24
     assert [row["response_tokens"] for row in updates] == [row["tokens"] / row["responses"] for row in updates]
     sampler, other = policy.digest[:16], made.digest[:16]
     with pytest.raises(DataError, match=f"sampled by policy {sampler}, but policy {other} .* Generate again"):
         optimize_stage(store, settings, policy, made, [shard], verdicts, 0, 0)
-    release()
+    resident.release()
