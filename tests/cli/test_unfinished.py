@@ -76,9 +76,8 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
     base = made("policy", 0, {}, stage=0, updates=0)
     for seed in range(3):
         made("average", seed, {"policy": base})
-        rollouts = made("rollouts", seed, {"policy": base})
+        parents = {"policy": base, "rollouts": made("rollouts", seed, {"policy": base})}
         if seed < 2:
-            parents = {"policy": base, "rollouts": rollouts}
             policy = made("policy", seed, parents, stage=1, updates=8, preset="mu_grpo")
             made("average", seed, {"policy": policy})
     for seed in range(3):
@@ -91,8 +90,9 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
     again = made("average", 0, {"policy": base}, accuracy=0.5)  # Of equal measures the latest counts.
     assert find_unfinished(store, 0)[0].averages[0].ref == again
     prompts = made("prompts", 2, {"training_set": made("prompts", 0, {})}, stage=1)
-    made("rollouts", 2, {"policy": base, "prompts": prompts})  # Another run, with other prompts.
-    assert [len(run.rollouts) for run in find_unfinished(store, 2)] == [1, 1]
+    other = made("rollouts", 2, {"policy": base, "prompts": prompts})  # Another run, with other prompts.
+    made("verdicts", 2, {"rollouts": other})
+    assert [(len(run.rollouts), len(run.verdicts)) for run in find_unfinished(store, 2)] == [(1, 1), (1, 0)]
     # A run with other benchmarks measured the same base policy.
     parents = {"policy": base, "prompts": [made("prompts", 0, {})]}
     made("average", 0, {"policy": base, "evaluations": [made("evaluation", 0, parents)]})
