@@ -47,7 +47,7 @@ LONGEST = (
 WHOLE = {
     *("cli", "cluster", "code", "docs", "faults", "flyte", "gpu", "images", "k8s"),
     *("platform", "preflight", "tracking", "workflows"),
-    *("test_alternating_processes", "test_backends", "test_batch_statistics", "test_measured", "test_parallel"),
+    *("test_alternating_processes", "test_backends", "test_measured", "test_parallel"),
     *("test_figures", "test_hostile", "test_logs", "test_page_in_browser", "test_progress", "test_resident"),
     *("test_verifier",),
 }

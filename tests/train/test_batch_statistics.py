@@ -150,6 +150,7 @@ def find(out: Path) -> None:
         assert distributed.find_on_all_ranks("train", 4, lambda: found)
 
 
+@pytest.mark.whole
 def test_two_processes_find_the_interval_of_one_that_has_all_tokens(tmp_path: Path) -> None:
     run_in_group(2, tmp_path / "meeting", find, tmp_path)
     alone = [
