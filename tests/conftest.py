@@ -48,7 +48,7 @@ WHOLE = {
     *("cli", "cluster", "code", "docs", "faults", "flyte", "gpu", "images", "k8s"),
     *("platform", "preflight", "tracking", "workflows"),
     *("test_alternating_processes", "test_backends", "test_measured", "test_parallel"),
-    *("test_figures", "test_hostile", "test_logs", "test_page_in_browser", "test_progress", "test_resident"),
+    *("test_figures", "test_hostile", "test_logs", "test_page_in_browser", "test_resident"),
     *("test_verifier",),
 }
 """Folders and files whose tests start servers, whole runs or other processes, or draw many figures."""

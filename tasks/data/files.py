@@ -35,6 +35,7 @@ _AROUND = re.compile(r"^[\s$]+|(?:\s|(?<!\\)\$)+$")
 """Spaces and dollar signs around a formula; a dollar sign after a backslash belongs to it, as in ``5\\$``."""
 _SOLUTIONS = {"boxed": re.compile(r"(?<![\\\w])[A-Za-z]{2,} .*\\boxed\b", re.DOTALL), "hashes": re.compile("####")}
 """Signs of a solution where the answer alone is asked for, by the value of ``source.gold`` that reads it."""
+_SENTENCE = re.compile(r"\banswer\s*(?:is|:)", re.IGNORECASE)
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
 """Decimal exponents of the numbers that are written without an exponent."""
@@ -270,7 +271,7 @@ def _how_to_name(fields: Mapping[str, Any], field: str, source: SourceSettings) 
 def _gold(text: str, source: SourceSettings, kind: str) -> str:
     """Return the gold answer in the text of a field; empty if there is none.
 
-    Raises ValueError for a whole solution, to which no right answer would be equal.
+    Raises ValueError for a whole solution or a sentence, to which no right answer would be equal.
     """
     if source.gold == "hashes":
         # 1,234 is one number in GSM8K, but math-verify reads it as two numbers. Other commas separate items.
@@ -284,6 +285,8 @@ def _gold(text: str, source: SourceSettings, kind: str) -> str:
             f"{source.answer} is a whole solution: {text[:80]!r}. Set source.gold to {form}, or, in place of "
             f"prompts.path, set prompts.source='{{path: {source.path}, gold: {form}}}'"
         )
+    elif _SENTENCE.search(text):
+        raise ValueError(f"{source.answer} is a sentence: {text[:80]!r}. Give the answer alone, as in '7'")
     elif text.lstrip().startswith('["'):  # Skywork-OR1 has lists of answers as JSON.
         with suppress(ValueError, RecursionError):
             text = _text(json.loads(text), source.answer, several=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tasks.data.benchmarks import BenchmarkNote, source_rows, unreadable_golds, with_template, write_prompts
 from tasks.data.files import Row, Unusable, share_of
 from tasks.errors import DataError
-from tasks.formats import first_names, percent
+from tasks.formats import first_names, percent, shorten
 from tasks.process.logs import logger
 from tasks.settings import OperationSettings, PromptsSettings, TrainingSetSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
@@ -232,7 +232,7 @@ def _check_usable(unusable: Sequence[Unusable], total: int, settings: TrainingSe
 
 
 def _list_unusable(unusable: Sequence[Unusable]) -> str:
-    return first_names([f"{row.place or row.prompt_id} ({row.reason})" for row in unusable], _NAMED)
+    return first_names([f"{row.place or row.prompt_id} ({shorten(row.reason)})" for row in unusable], _NAMED)
 
 
 def _problem_index(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> ProblemIndex:

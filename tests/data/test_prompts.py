@@ -150,6 +150,7 @@ BAD_ROWS = [
     ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
     (r'{"prompt": "a", "answer": "So we get $\\boxed{1}$."}', "line 1: answer is a whole solution: .* gold: boxed}"),
     ('{"prompt": "a", "answer": [["1"]]}', "line 1: answer is .*; allowed: a text or a number"),
+    ('{"prompt": "a", "answer": "The answer is: 7"}', "line 1: answer is a sentence: 'The answer is: 7'"),
     ('{"prompt": "a", "answer": {"b": 1}}', r"line 1: answer is an object, .*; found \['answer.b', 'prompt'\]"),
     ('{"prompt": "\\ud800", "answer": "1"}', "line 1: .* can't encode .* surrogates not allowed"),
     (
