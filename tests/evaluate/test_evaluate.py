@@ -178,7 +178,7 @@ def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef], mo
     assert len({(row["prompt_id"], row["response"]) for row in rows}) == 12
 
 
-def test_an_evaluation_that_cannot_be_judged_has_no_result(
+def test_an_evaluation_without_all_responses_and_judgements_has_no_result(
     small: tuple[Store, ArtifactRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, policy = small
@@ -187,6 +187,9 @@ def test_an_evaluation_that_cannot_be_judged_has_no_result(
     verify = VerifySettings.parse({"kind": "function", "function": "rewards:raises", "workers": 1})
     with pytest.raises(GateError, match=r"0 timeouts and 12 crashes among 12 responses"):
         evaluate_policy(store, EVALUATE, verify, policy, prepare_held_out(store, PROMPTS, 4), 0)
+    monkeypatch.setattr(TransformersEngine, "generate", lambda _, requests, *__: [MISSING] * len(requests))
+    with pytest.raises(DeviceError, match=r"problem 'L1:.*': the engine gave up a response"):
+        evaluate_policy(store, EVALUATE, VERIFY, policy, prepare_held_out(store, PROMPTS, 5), 0)
 
 
 def test_a_problem_without_room_is_named_before_any_other_is_sampled(small: tuple[Store, ArtifactRef], tmp_path: Path):
@@ -199,11 +202,3 @@ def test_a_problem_without_room_is_named_before_any_other_is_sampled(small: tupl
     with pytest.raises(DataError, match="60 tokens and max_new_tokens 8 exceed"):
         evaluate_policy(working, settings, VERIFY, policy, held_out, 0)
     assert working.progress.newest("samples") is None
-
-
-def test_a_response_that_the_engine_gives_up_is_no_wrong_answer(small: tuple[Store, ArtifactRef], monkeypatch) -> None:
-    store, policy = small
-    generate = TransformersEngine.generate
-    monkeypatch.setattr(TransformersEngine, "generate", lambda *asked: [*generate(*asked)[:-1], MISSING])
-    with pytest.raises(DeviceError, match=r"problem 'L1:.*': the engine gave up a response"):
-        evaluate_policy(store, EVALUATE, VERIFY, policy, prepare_held_out(store, PROMPTS, 5), 0)

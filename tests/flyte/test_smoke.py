@@ -16,11 +16,8 @@ def test_smoke_makes_the_artifacts_of_a_local_run(smoke: Smoke, tiny_run: Future
     there = cluster.artifacts(smoke.store)
     assert all(there.values())
     assert there == tiny_run.result()
-
-
-def test_the_flyteworkflow_object_stays_small(smoke: Smoke) -> None:
-    assert smoke.sizes
-    assert max(smoke.sizes) < 64 * 1024, f"{max(smoke.sizes)} bytes"
+    # Flyte keeps an execution as one object of Kubernetes, whose size has a limit.
+    assert 0 < max(smoke.sizes, default=0) < 64 * 1024, f"{smoke.sizes} bytes"
 
 
 def test_a_second_execution_runs_uncached_tasks_alone(smoke: Smoke, again_run: Future[Smoke], cluster: Cluster) -> None:

@@ -27,20 +27,17 @@ def test_the_history_of_a_whole_run(mu_grpo):
     assert len(history.manifests) == 27
 
 
-def test_evaluations_that_were_left_out_do_not_hide_their_stages(mu_grpo):
+def test_evaluations_that_were_left_out_do_not_hide_their_stages_but_one_is_needed(mu_grpo):
     history = load_history(mu_grpo.store, [mu_grpo.evaluations[0], mu_grpo.evaluations[-1]])
     assert [policy.stage for policy in history.evaluated] == [0, 4]
     assert (len(history.stages), len(history.updates["reward"])) == (4, 128)
+    with pytest.raises(DataError, match="no evaluation was given"):
+        load_history(mu_grpo.store, [])
 
 
 def test_the_headline_of_a_page_names_its_policies_if_the_base_policy_is_not_evaluated(mu_grpo):
     page, _ = draw_page(mu_grpo.store, load_history(mu_grpo.store, mu_grpo.evaluations[3:]))
     assert "held-out problems: the stage 3 policy, and after 128 updates in 4 stages." in words(page)
-
-
-def test_no_evaluation_is_refused(mu_grpo):
-    with pytest.raises(DataError, match="no evaluation was given"):
-        load_history(mu_grpo.store, [])
 
 
 def test_two_runs_are_refused(tmp_path):

@@ -67,7 +67,8 @@ def test_benchmarks_of_similar_names_have_their_own_outcomes_and_one_warning_eac
     assert re.findall(r"Warning: (\S+ \d <b>)", text) == [f"{EASY} 1 <b>", f"{HARD} 1 <b>"]  # and none of the base
 
 
-def test_the_table_in_the_terminal(run: Measured, report: ArtifactRef) -> None:
+def test_the_report_has_the_same_bytes_again_and_a_table_for_the_terminal(run: Measured, report: ArtifactRef) -> None:
+    assert write_report(run.store, run.evaluations, 0) == report
     summary = summarise(run.store, report, [])
     text = " ".join(str(summary).split())
     assert f"{EASY} {HARD} policy avg@8 avg@2" in text
@@ -85,10 +86,6 @@ def test_the_result_of_an_evaluation_has_rewards_and_room_for_long_names(run: Me
     lines = str(PolicyAccuracies(evaluated=evaluated.model_copy(update={"evaluations": named}))).splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [[EASY * 15, "avg@8"], [HARD * 15, "avg@2"]]
     assert [line.count("reward -0.250") for line in lines] == [0, 1, 1]
-
-
-def test_the_same_store_gives_the_same_bytes(run: Measured, report: ArtifactRef) -> None:
-    assert write_report(run.store, run.evaluations, 0) == report
 
 
 def test_evaluations_of_two_policies_have_no_mean(run: Measured) -> None:

@@ -68,14 +68,11 @@ def test_two_processes_give_the_diagnostics_of_one(alone: Path, pair: Path) -> N
             assert row[name] == close
 
 
-def test_a_process_goes_on_from_two(base: Path, responses: Responses, alone: Path, pair: Path, tmp_path: Path) -> None:
+def test_one_and_two_go_on_from_two(base: Path, responses: Responses, alone: Path, pair: Path, tmp_path: Path) -> None:
     shutil.copytree(pair / str(HALF), tmp_path / str(HALF))
     shutil.copyfile(pair / f"{HALF}.safetensors", tmp_path / f"{HALF}.safetensors")
     work(base, responses, tmp_path, HALF, {})
     assert largest_difference(weights(tmp_path, f"{LAST}-again"), weights(alone, LAST)) < 1e-5
-
-
-def test_two_processes_go_on_from_two(pair: Path) -> None:
     for state in (weights, moments):
         assert largest_difference(state(pair, f"{LAST}-again"), state(pair, LAST)) == 0
 
