@@ -101,6 +101,7 @@ def run_study(
             preset=optimize.preset,
             updates=loop.trainer.updates,
             accuracy=curve[-1]["accuracy"],
+            best=max(row["accuracy"] for row in curve),
             stopped=stopped,
         )
     return draft.ref

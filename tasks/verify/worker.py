@@ -17,6 +17,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -49,8 +50,8 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     """Fork one judge after another until standard input ends."""
     for stop_signal in _STOPS:  # They are for the parent, which then ends its workers.
         signal.signal(stop_signal, signal.SIG_IGN)
-    # In the middle of a job, the end of standard input would not be noticed. What a user's function started ends too.
-    signal.signal(signal.SIGHUP, lambda *_: os.killpg(os.getpid(), signal.SIGKILL))
+    # In the middle of a job, the end of standard input would not be noticed.
+    signal.signal(signal.SIGHUP, _end_group)
     die_with(parent, signal.SIGHUP)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)  # math-verify warns that its own timeouts are off.
@@ -62,14 +63,21 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     gc.collect()
     gc.freeze()  # A garbage collection in a judge would write to, and so copy, the memory that judges share.
     pid = os.getpid()
-    while True:
-        judge = os.fork()
-        if not judge:
-            _serve(pid, make, settings.get("deadline_seconds", 0), jobs, replies)
-        status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
-        if status == 0:
-            return
-        _reply(replies, ENDED, status)
+    status = 1
+    with suppress(BrokenPipeError):  # The pipes of a parent that ends are closed before the signal comes.
+        while status != 0:
+            judge = os.fork()
+            if not judge:
+                _serve(pid, make, settings.get("deadline_seconds", 0), jobs, replies)
+            status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
+            if status != 0:
+                _reply(replies, ENDED, status)
+    _end_group()
+
+
+def _end_group(*_: object) -> None:
+    """Kill this worker and its group, with all that a user's function has started."""
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def _serve(parent: int, make: Callable[[], Judge], deadline_seconds: float, jobs: int, replies: int) -> NoReturn:
