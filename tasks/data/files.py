@@ -282,11 +282,11 @@ def _gold(text: str, source: SourceSettings, kind: str) -> str:
         return text
     elif form := next((form for form, sign in _SOLUTIONS.items() if sign.search(text)), None):
         raise ValueError(
-            f"{source.answer} is a whole solution: {text[:80]!r}. Set source.gold to {form}, or, in place of "
+            f"{source.answer} is a whole solution: {shorten(text)!r}. Set source.gold to {form}, or, in place of "
             f"prompts.path, set prompts.source='{{path: {source.path}, gold: {form}}}'"
         )
     elif _SENTENCE.search(text):
-        raise ValueError(f"{source.answer} is a sentence: {text[:80]!r}. Give the answer alone, as in '7'")
+        raise ValueError(f"{source.answer} is a sentence: {shorten(text)!r}. Give the answer alone, as in '7'")
     elif text.lstrip().startswith('["'):  # Skywork-OR1 has lists of answers as JSON.
         with suppress(ValueError, RecursionError):
             text = _text(json.loads(text), source.answer, several=True)

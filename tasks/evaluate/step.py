@@ -42,7 +42,7 @@ def evaluate_policy(
 
     Raises:
         DataError: there can be no response to a problem; see ``tokenise_all``.
-        DeviceError: the engine gave up a response.
+        DeviceError: the engine did not complete a response.
         GateError: the verifier could not judge too large a share of the responses.
         Interrupted: SIGTERM came; the responses of completed calls are kept.
     """
@@ -114,7 +114,7 @@ def sample_problems(
     ``token_ids`` are those of the problems by prompt_id; ``lengths`` counts the responses.
 
     Raises:
-        DeviceError: the engine gave up a response.
+        DeviceError: the engine did not complete a response.
     """
     asked = {row["prompt_id"]: token_ids[row["prompt_id"]] for row in rows}
     requests = build_requests(asked, indices, "evaluate", seed)
@@ -122,8 +122,8 @@ def sample_problems(
     for request, response in zip(requests, responses, strict=True):
         if response.finish_reason == "missing":
             raise DeviceError(
-                f"problem {request.prompt_id!r}: the engine gave up a response, which would count as wrong. Start the "
-                "same command again: it continues after the last saved part."
+                f"problem {request.prompt_id!r}: the engine did not complete a response, which would count as wrong. "
+                "Start the same command again: it continues after the last saved part."
             )
         if lengths is not None:
             lengths.add(response.token_ids, response.finish_reason)

@@ -17,7 +17,6 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -63,21 +62,22 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     gc.collect()
     gc.freeze()  # A garbage collection in a judge would write to, and so copy, the memory that judges share.
     pid = os.getpid()
-    status = 1
-    with suppress(BrokenPipeError):  # The pipes of a parent that ends are closed before the signal comes.
-        while status != 0:
-            judge = os.fork()
-            if not judge:
-                _serve(pid, make, settings.get("deadline_seconds", 0), jobs, replies)
-            status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
-            if status != 0:
-                _reply(replies, ENDED, status)
-    _end_group()
+    while True:
+        judge = os.fork()
+        if not judge:
+            _serve(pid, make, settings.get("deadline_seconds", 0), jobs, replies)
+        status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
+        if status == 0:
+            return
+        try:
+            _reply(replies, ENDED, status)
+        except BrokenPipeError:
+            _end_group()
 
 
 def _end_group(*_: object) -> None:
-    """Kill this worker and its group, with all that a user's function has started."""
-    os.killpg(os.getpid(), signal.SIGKILL)
+    """Kill a worker, its judge and all that a user's function has started, because their parent has ended."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _serve(parent: int, make: Callable[[], Judge], deadline_seconds: float, jobs: int, replies: int) -> NoReturn:
@@ -108,6 +108,8 @@ def _serve(parent: int, make: Callable[[], Judge], deadline_seconds: float, jobs
                 _reply(replies, SPENT)
                 status = 1
                 break
+        else:  # The pipes of a parent that ends are closed before the worker gets its signal.
+            _end_group()
     except BaseException:
         status = 1
         traceback.print_exc()

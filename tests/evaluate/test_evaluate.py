@@ -188,7 +188,7 @@ def test_an_evaluation_without_all_responses_and_judgements_has_no_result(
     with pytest.raises(GateError, match=r"0 timeouts and 12 crashes among 12 responses"):
         evaluate_policy(store, EVALUATE, verify, policy, prepare_held_out(store, PROMPTS, 4), 0)
     monkeypatch.setattr(TransformersEngine, "generate", lambda _, requests, *__: [MISSING] * len(requests))
-    with pytest.raises(DeviceError, match=r"problem 'L1:.*': the engine gave up a response"):
+    with pytest.raises(DeviceError, match=r"problem 'L1:.*': the engine did not complete a response"):
         evaluate_policy(store, EVALUATE, VERIFY, policy, prepare_held_out(store, PROMPTS, 5), 0)
 
 
